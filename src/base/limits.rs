@@ -1,0 +1,50 @@
+//! Every maximum in one place, each with its reason.
+
+/// Longest inline request without a line end, in bytes. C: PROTO_INLINE_MAX_SIZE.
+pub const INLINE_MAX: usize = 64 * 1024;
+/// Most arguments of one request. C: the multibulk limit.
+pub const ARGUMENTS_MAX: usize = 1024 * 1024;
+/// Longest argument, so also the longest job body, in bytes.
+pub const BULK_MAX: usize = 512 * 1024 * 1024;
+/// Most unprocessed input of one client, in bytes. C: client_max_querybuf_len.
+pub const QUERY_BUFFER_MAX: usize = 1024 * 1024 * 1024;
+/// An argument from this size on is read straight into a buffer of its size.
+pub const BIG_BULK: usize = 32 * 1024;
+/// Input read on from a client whose pipeline waits, in bytes.
+pub const BLOCKED_INPUT_MAX: usize = 64 * 1024;
+/// Nothing more is read from a client with more unsent output than this, in bytes.
+pub const UNSENT_OUTPUT_STOPS_READING: usize = 1024 * 1024;
+/// A MONITOR client with more unsent output than this is dropped, in bytes.
+pub const MONITOR_OUTPUT_MAX: usize = 32 * 1024 * 1024;
+/// Lanes are drained in mid-turn when they pass this, in bytes.
+pub const LANES_DRAIN_AT: usize = 1024 * 1024;
+/// Bytes read of one client in one turn.
+pub const READ_PER_TURN: usize = 256 * 1024;
+/// Connections accepted in one turn. C: MAX_ACCEPTS_PER_CALL.
+pub const ACCEPTS_PER_TURN: usize = 1000;
+
+/// Most jobs asked for in one NEEDJOBS, and sent in one YOURJOBS (the C server
+/// keeps them in an array of 100 on its stack).
+pub const JOBS_PER_MESSAGE_MAX: usize = 100;
+/// Most gossip entries looked at in one message.
+pub const GOSSIP_ENTRIES_MAX: usize = 1000;
+/// Largest bus frame of a known sender: a body, its queue name, and room for the rest.
+pub const BUS_FRAME_MAX: usize = BULK_MAX + 64 * 1024 * 1024;
+/// Largest bus frame before the sender is known, in bytes: room for a well-filled MEET.
+pub const BUS_FRAME_UNKNOWN_MAX: usize = 16 * 1024;
+/// Unsent bytes towards one peer before its link is dropped.
+pub const LINK_UNSENT_MAX: usize = 256 * 1024 * 1024;
+/// Handshakes under way at once; further ones are refused.
+pub const HANDSHAKES_MAX: usize = 256;
+
+/// Acks without a job kept at once; the oldest goes first. They are 64 bytes each,
+/// so this bounds them to a few MiB whatever clients send.
+pub const ACK_ONLY_JOBS_MAX: usize = 50_000;
+/// Items (IDs, rows, buckets) that a long command handles before others run.
+pub const COMMAND_SLICE: usize = 256;
+/// Due jobs handled between two looks at the clock.
+pub const TIMER_QUANTUM: usize = 64;
+/// Port + this is the bus port. C: CLUSTER_PORT_INCR.
+pub const BUS_PORT_OFFSET: u16 = 10_000;
+/// Highest client port that leaves room for the bus port.
+pub const CLIENT_PORT_MAX: u16 = u16::MAX - BUS_PORT_OFFSET;

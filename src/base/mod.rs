@@ -1,0 +1,10 @@
+//! The ground floor: time, chance, identifiers, numbers, limits and tables.
+//! Knows nothing of jobs, sockets or files.
+
+pub mod glob;
+pub mod ids;
+pub mod limits;
+pub mod number;
+pub mod rng;
+pub mod table;
+pub mod time;

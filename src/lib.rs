@@ -1,0 +1,28 @@
+//! A drop-in replacement for Disque, the in-memory distributed job queue.
+//!
+//! The layers, and who may use whom:
+//!
+//! ```text
+//! bin/*     may use: server, cli, store, proto
+//! server/   may use: engine, net, store, proto, base, ae   the only place where they meet
+//! net/      may use: ae, proto, base                       moves bytes over sockets
+//! store/    may use: proto, base                           moves bytes to and from files
+//! engine/   may use: proto, base                           decides; never does
+//! proto/    may use: base                                  bytes <-> values; never waits
+//! cli/      may use: proto, base (and its own sockets)     the command line tools
+//! ae/       mio only                                       the event loop
+//! base/     std collections and numbers
+//! ```
+//!
+//! The engine touches nothing: it is handed inputs and leaves outputs in lanes.
+//! `server` drives it with sockets, files and a clock; `tests/simulation` drives many
+//! of them on a virtual clock over a network that fails.
+
+pub mod ae;
+pub mod base;
+pub mod cli;
+pub mod engine;
+pub mod net;
+pub mod proto;
+pub mod server;
+pub mod store;
