@@ -1,1 +1,3 @@
-//! 
+//! The server: the only place where engine, sockets, files and clock meet.
+
+pub mod config;

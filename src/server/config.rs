@@ -1,0 +1,188 @@
+//! What can be set: one typed field for each directive, with its default.
+//!
+//! A [`Config`] is plain data. It is filled by [`super::config_file`] at start, read by
+//! everybody, and changed while the server runs by CONFIG SET only. How a directive is
+//! written, which values it takes and who may see it stands in one table,
+//! `DIRECTIVES`; nothing else knows a directive's name.
+//!
+//! Invariant: every value held here is one that its directive's form accepts.
+
+use std::path::PathBuf;
+
+/// Every setting of the server. A field is named as its directive, plus its unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The file the server was started with, absolute; CONFIG REWRITE writes it.
+    pub config_file: Option<PathBuf>,
+
+    pub daemonize: bool,
+    pub pidfile: PathBuf,
+
+    pub port: u16,
+    pub tcp_backlog: u32,
+    /// No address means all of them. The first one is also the source address of links.
+    pub bind: Vec<String>,
+    pub unixsocket: Option<PathBuf>,
+    /// Mode of the unix socket; 0 leaves what the umask gives.
+    pub unixsocketperm: u32,
+    /// 0 never closes an idle client.
+    pub timeout_secs: u64,
+    /// 0 sends no keepalive probes.
+    pub tcp_keepalive_secs: u32,
+    pub maxclients: u32,
+    pub client_output_buffer_limit: OutputLimit,
+
+    pub loglevel: LogLevel,
+    /// Empty: standard output.
+    pub logfile: PathBuf,
+    pub syslog_enabled: bool,
+    pub syslog_ident: String,
+    pub syslog_facility: SyslogFacility,
+
+    /// The working directory; empty: the one the server was started in.
+    pub dir: PathBuf,
+    pub requirepass: Option<Vec<u8>>,
+    /// Pairs of old and new name; an empty new name takes the command away.
+    pub rename_commands: Vec<(Vec<u8>, Vec<u8>)>,
+
+    /// In bytes; 0 is no limit.
+    pub maxmemory: u64,
+    pub maxmemory_policy: MaxmemoryPolicy,
+    /// Accepted and shown, without effect.
+    pub maxmemory_samples: u32,
+    /// Accepted and shown, without effect.
+    pub activerehashing: bool,
+    /// Accepted and shown, without effect.
+    pub databases: u32,
+    /// Turns of the server's own periodic work, a second.
+    pub hz: u32,
+
+    pub appendonly: bool,
+    pub appendfilename: String,
+    pub appendfsync: AppendFsync,
+    pub no_appendfsync_on_rewrite: bool,
+    /// Growth since the last rewrite that starts the next one; 0 never does.
+    pub auto_aof_rewrite_percentage: u32,
+    /// In bytes.
+    pub auto_aof_rewrite_min_size: u64,
+    pub aof_rewrite_incremental_fsync: bool,
+    pub aof_load_truncated: bool,
+    pub aof_enqueue_jobs_once: bool,
+
+    pub cluster_config_file: PathBuf,
+    pub cluster_node_timeout_ms: u64,
+    /// The address told to peers and clients, when it is not the one links arrive at.
+    pub cluster_announce_ip: Option<String>,
+    /// The client port told to peers and clients; 0: `port`.
+    pub cluster_announce_port: u16,
+    /// The bus port told to peers that understand it; 0: the client port + 10000.
+    pub cluster_announce_bus_port: u16,
+
+    /// Negative: nothing is logged; 0: every command.
+    pub slowlog_log_slower_than_us: i64,
+    pub slowlog_max_len: u64,
+    /// 0 turns the latency monitor off.
+    pub latency_monitor_threshold_ms: u64,
+    /// 0 turns the watchdog off.
+    pub watchdog_period_ms: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            config_file: None,
+            daemonize: false,
+            pidfile: "/var/run/disque.pid".into(),
+            port: 7711,
+            tcp_backlog: 511,
+            bind: Vec::new(),
+            unixsocket: None,
+            unixsocketperm: 0,
+            timeout_secs: 0,
+            tcp_keepalive_secs: 0,
+            maxclients: 10_000,
+            client_output_buffer_limit: OutputLimit::default(),
+            loglevel: LogLevel::Notice,
+            logfile: PathBuf::new(),
+            syslog_enabled: false,
+            syslog_ident: "disque".into(),
+            syslog_facility: SyslogFacility::Local0,
+            dir: PathBuf::new(),
+            requirepass: None,
+            rename_commands: Vec::new(),
+            maxmemory: 1024 * 1024 * 1024,
+            maxmemory_policy: MaxmemoryPolicy::Acks,
+            maxmemory_samples: 5,
+            activerehashing: true,
+            databases: 16,
+            hz: 10,
+            appendonly: false,
+            appendfilename: "disque.aof".into(),
+            appendfsync: AppendFsync::EverySec,
+            no_appendfsync_on_rewrite: false,
+            auto_aof_rewrite_percentage: 100,
+            auto_aof_rewrite_min_size: 64 * 1024 * 1024,
+            aof_rewrite_incremental_fsync: true,
+            aof_load_truncated: true,
+            aof_enqueue_jobs_once: false,
+            cluster_config_file: "nodes.conf".into(),
+            cluster_node_timeout_ms: 15_000,
+            cluster_announce_ip: None,
+            cluster_announce_port: 0,
+            cluster_announce_bus_port: 0,
+            slowlog_log_slower_than_us: 10_000,
+            slowlog_max_len: 128,
+            latency_monitor_threshold_ms: 0,
+            watchdog_period_ms: 0,
+        }
+    }
+}
+
+/// When a client that does not read its replies is dropped; 0 is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OutputLimit {
+    /// Over this many unsent bytes: at once.
+    pub hard_bytes: u64,
+    /// Over this many unsent bytes for `soft_secs` on end.
+    pub soft_bytes: u64,
+    pub soft_secs: u64,
+}
+
+/// How much the server tells in its log; each level includes those after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogLevel {
+    Debug,
+    Verbose,
+    Notice,
+    Warning,
+}
+
+/// The syslog facility lines are sent under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyslogFacility {
+    User,
+    Local0,
+    Local1,
+    Local2,
+    Local3,
+    Local4,
+    Local5,
+    Local6,
+    Local7,
+}
+
+/// What may be dropped when memory runs out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MaxmemoryPolicy {
+    /// Acknowledged jobs, and at-most-once jobs already delivered.
+    Acks,
+    NoEviction,
+}
+
+/// When the append only file is synced to the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AppendFsync {
+    Always,
+    EverySec,
+    No,
+}
