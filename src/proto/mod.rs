@@ -1,3 +1,14 @@
 //! Bytes to values and back: what clients, peers and files write and read.
+//!
+//! Nothing here waits, and nothing believes a length before the bytes are there. A
+//! decoder takes a whole or refuses it with a reason; none can panic on its input,
+//! which the lints below hold it to.
+
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::as_conversions))]
 
 pub mod quoting;
+pub mod reader;
+pub mod reply;
+pub mod reply_reader;
+pub mod request;
