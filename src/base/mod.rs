@@ -2,6 +2,7 @@
 //! Knows nothing of jobs, sockets or files.
 
 pub mod glob;
+pub mod id_index;
 pub mod ids;
 pub mod limits;
 pub mod number;
