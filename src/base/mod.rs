@@ -9,3 +9,4 @@ pub mod number;
 pub mod rng;
 pub mod table;
 pub mod time;
+pub mod wheel;
