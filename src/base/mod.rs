@@ -6,6 +6,7 @@ pub mod id_index;
 pub mod ids;
 pub mod limits;
 pub mod number;
+pub mod ordered;
 pub mod rng;
 pub mod table;
 pub mod time;
