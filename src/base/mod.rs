@@ -5,6 +5,7 @@ pub mod glob;
 pub mod id_index;
 pub mod ids;
 pub mod limits;
+pub mod memory;
 pub mod number;
 pub mod ordered;
 pub mod rng;

@@ -1,0 +1,213 @@
+//! How much memory the process holds, counted at the allocator.
+//!
+//! INFO and maxmemory want the bytes in use before every command, so asking must cost
+//! nothing. [`CountingAllocator`] adds up what it hands out, by the allocator's true
+//! size classes. A binary installs it with
+//!
+//! ```ignore
+//! use disque::base::memory::CountingAllocator;
+//!
+//! #[global_allocator]
+//! static ALLOCATOR: CountingAllocator = CountingAllocator;
+//! ```
+//!
+//! and without that every number here stays 0.
+//!
+//! Each thread gathers its changes and adds them to the common count when they pass
+//! [`BATCH_BYTES`]. The calling thread's own are always counted, so the server's one
+//! working thread reads exact numbers of its own work; each other thread may hide
+//! up to a batch.
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicIsize, Ordering::Relaxed};
+
+#[cfg(not(feature = "jemalloc"))]
+use std::alloc::System as Inner;
+#[cfg(feature = "jemalloc")]
+use tikv_jemallocator::Jemalloc as Inner;
+
+const BATCH_BYTES: isize = 4096;
+
+/// Bytes in use, without what the threads have not yet added.
+static USED: AtomicIsize = AtomicIsize::new(0);
+static PEAK: AtomicIsize = AtomicIsize::new(0);
+
+thread_local! {
+    // Constant and without a destructor: using them neither allocates nor fails.
+    static PENDING: Cell<isize> = const { Cell::new(0) };
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Bytes in use.
+pub fn used() -> usize {
+    flush();
+    usize::try_from(USED.load(Relaxed)).unwrap_or(0)
+}
+
+/// The most bytes that were ever in use, exact to a batch.
+pub fn peak() -> usize {
+    flush();
+    usize::try_from(PEAK.load(Relaxed)).unwrap_or(0)
+}
+
+/// How often the calling thread has allocated, counting each reallocation. Tests
+/// take the difference around a command.
+pub fn allocations() -> u64 {
+    ALLOCATIONS.get()
+}
+
+/// The allocator's name for INFO.
+pub const fn allocator_name() -> &'static str {
+    if cfg!(feature = "jemalloc") { "jemalloc-5.3.1" } else { "libc" }
+}
+
+/// Counts what goes through it; see the module's text.
+pub struct CountingAllocator;
+
+// SAFETY: every call goes to the inner allocator with the arguments as they came, and
+// its answer is handed on as it is. Counting touches thread-locals and atomics only
+// and cannot unwind.
+unsafe impl GlobalAlloc for CountingAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller keeps `alloc`'s contract, which is the inner one's too.
+        let memory = unsafe { Inner.alloc(layout) };
+        if !memory.is_null() {
+            count_allocation(size_class(layout));
+        }
+        memory
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as in `alloc`.
+        let memory = unsafe { Inner.alloc_zeroed(layout) };
+        if !memory.is_null() {
+            count_allocation(size_class(layout));
+        }
+        memory
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: `memory` came from the inner allocator with this layout.
+        unsafe { Inner.dealloc(memory, layout) };
+        count(-size_class(layout));
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        // SAFETY: as in `dealloc`; the caller checked the new size.
+        let moved = unsafe { Inner.realloc(memory, layout, new_size) };
+        if !moved.is_null() {
+            // SAFETY: `realloc`'s contract: the new size fits a layout of this alignment.
+            let new = unsafe { Layout::from_size_align_unchecked(new_size, layout.align()) };
+            count_allocation(size_class(new) - size_class(layout));
+        }
+        moved
+    }
+}
+
+fn count_allocation(bytes: isize) {
+    ALLOCATIONS.set(ALLOCATIONS.get().wrapping_add(1));
+    count(bytes);
+}
+
+fn count(bytes: isize) {
+    let pending = PENDING.get().wrapping_add(bytes);
+    PENDING.set(pending);
+    if !(-BATCH_BYTES..=BATCH_BYTES).contains(&pending) {
+        flush();
+    }
+}
+
+#[cold]
+fn flush() {
+    let pending = PENDING.replace(0);
+    if pending != 0 {
+        let used = USED.fetch_add(pending, Relaxed).wrapping_add(pending);
+        PEAK.fetch_max(used, Relaxed);
+    }
+}
+
+/// The bytes that an allocation of this layout really takes.
+///
+/// jemalloc has multiples of 16 up to 128 bytes, then four classes in each doubling,
+/// and whole pages from 16 KiB on. They are computed rather than asked for, which
+/// would cost as much as the allocation; a test compares.
+#[cfg(feature = "jemalloc")]
+const fn size_class(layout: Layout) -> isize {
+    const SMALLEST: usize = 8;
+    const QUANTUM: usize = 16;
+    const PAGE: usize = 4096;
+    const LARGE_MIN: usize = 4 * PAGE;
+
+    let (size, align) = (layout.size(), layout.align());
+    if size < LARGE_MIN && align <= PAGE {
+        let padded = size.next_multiple_of(align);
+        if padded <= SMALLEST {
+            return SMALLEST as isize;
+        }
+        let doubling = (padded - 1).ilog2();
+        let step = if doubling < 6 { QUANTUM } else { 1 << (doubling - 2) };
+        return padded.next_multiple_of(step) as isize;
+    }
+    let pages = size.next_multiple_of(PAGE);
+    (if pages < LARGE_MIN { LARGE_MIN } else { pages }) as isize
+}
+
+/// The bytes that an allocation of this layout takes, as malloc usually rounds them.
+#[cfg(not(feature = "jemalloc"))]
+const fn size_class(layout: Layout) -> isize {
+    layout.size().next_multiple_of(16) as isize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::hint::black_box;
+
+    /// For all unit tests of the crate.
+    #[global_allocator]
+    static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+    #[cfg(feature = "jemalloc")]
+    #[test]
+    fn size_classes_are_those_of_jemalloc() {
+        let sizes = (1..=40_000).step_by(7).chain((40_000..20_000_000).step_by(99_991));
+        for size in sizes.chain([8, 9, 16, 128, 129, 14_336, 14_337, 16_384]) {
+            for align in [1, 8, 16, 64, 4096, 8192] {
+                let layout = Layout::from_size_align(size, align).expect("a valid layout");
+                // SAFETY: the size is not 0, and what is allocated is freed as it was.
+                let usable = unsafe {
+                    let memory = Inner.alloc(layout);
+                    let usable = tikv_jemallocator::usable_size(memory);
+                    Inner.dealloc(memory, layout);
+                    usable
+                };
+                assert_eq!(size_class(layout) as usize, usable, "size {size} align {align}");
+            }
+        }
+    }
+
+    #[test]
+    fn allocations_of_this_thread_are_counted_one_by_one() {
+        let before = allocations();
+        let boxed = black_box(Box::new(7_u64));
+        assert_eq!(allocations() - before, 1);
+        drop(boxed);
+        let mut bytes = black_box(vec![0_u8; 100]);
+        bytes.reserve_exact(1000);
+        assert_eq!(allocations() - before, 3);
+    }
+
+    /// Large enough to stand out from what tests beside this one allocate.
+    #[test]
+    fn used_and_peak_follow_a_large_allocation_of_any_thread() {
+        const BIG: usize = 1 << 30;
+        let before = used();
+        let taken = std::thread::spawn(|| black_box(Vec::<u8>::with_capacity(BIG)));
+        let taken = taken.join().expect("the thread only allocates");
+        assert!(used() > before + BIG / 2);
+        drop(black_box(taken));
+        assert!(used() < before + BIG / 2);
+        assert!(peak() >= BIG);
+    }
+}
