@@ -3,9 +3,13 @@
 //! A [`Config`] is plain data. It is filled by [`super::config_file`] at start, read by
 //! everybody, and changed while the server runs by CONFIG SET only. How a directive is
 //! written, which values it takes and who may see it stands in one table,
-//! `DIRECTIVES`; nothing else knows a directive's name.
+//! [`directives`]; nothing else knows a directive's name.
 //!
 //! Invariant: every value held here is one that its directive's form accepts.
+
+pub mod directives;
+pub mod form;
+pub mod manual;
 
 use std::path::PathBuf;
 
@@ -39,7 +43,7 @@ pub struct Config {
     pub syslog_ident: String,
     pub syslog_facility: SyslogFacility,
 
-    /// The working directory; empty: the one the server was started in.
+    /// The working directory; absolute once the configuration is loaded.
     pub dir: PathBuf,
     pub requirepass: Option<Vec<u8>>,
     /// Pairs of old and new name; an empty new name takes the command away.
@@ -107,7 +111,7 @@ impl Default for Config {
             syslog_enabled: false,
             syslog_ident: "disque".into(),
             syslog_facility: SyslogFacility::Local0,
-            dir: PathBuf::new(),
+            dir: "./".into(),
             requirepass: None,
             rename_commands: Vec::new(),
             maxmemory: 1024 * 1024 * 1024,

@@ -1,0 +1,530 @@
+//! The table of directives: the one place that knows their names.
+//!
+//! The same row is read by the configuration file, by `--options`, by CONFIG GET, SET
+//! and REWRITE, and by the two texts made from it, `conf/disque.conf` and
+//! `docs/configuration.md`. Adding a directive is a field in [`Config`] and a row here.
+
+use super::form::{Choice as _, Field as _, Form, Value};
+use super::{AppendFsync, Config, LogLevel, MaxmemoryPolicy, SyslogFacility};
+use crate::base::limits::CLIENT_PORT_MAX;
+
+/// A directive: its name, the values it takes, and the field it stands for.
+pub struct Directive {
+    pub name: &'static str,
+    pub form: Form,
+    pub access: Access,
+    /// What it is for, in a few sentences.
+    pub about: &'static str,
+    /// `None` for `include`, which stands for other lines and not for a value.
+    place: Option<Place>,
+}
+
+/// Where a directive may be read and written.
+#[derive(Clone, Copy, Debug)]
+pub struct Access {
+    /// Accepted in the file and as an option.
+    pub file: bool,
+    /// Shown by CONFIG GET.
+    pub get: bool,
+    /// Taken by CONFIG SET.
+    pub set: bool,
+    /// Written by CONFIG REWRITE, which leaves the lines of the others alone.
+    pub rewrite: bool,
+}
+
+const LIVE: Access = Access { file: true, get: true, set: true, rewrite: true };
+const AT_START: Access = Access { set: false, ..LIVE };
+/// C does not show these either, so nothing expects them among the shown.
+const UNSHOWN: Access = Access { get: false, ..AT_START };
+const NOT_REWRITTEN: Access = Access { rewrite: false, ..AT_START };
+const FILE_ONLY: Access = Access { file: true, get: false, set: false, rewrite: false };
+/// Holds until the server ends.
+const SET_ONLY: Access = Access { file: false, get: true, set: true, rewrite: false };
+
+struct Place {
+    read: fn(&Config) -> Value,
+    put: fn(&mut Config, Value),
+}
+
+macro_rules! place {
+    ($field:ident) => {
+        Some(Place { read: |c| c.$field.value(), put: |c, value| c.$field.put(value) })
+    };
+}
+
+/// Directives that belong together.
+pub struct Section {
+    pub title: &'static str,
+    pub directives: &'static [Directive],
+}
+
+const fn row(
+    name: &'static str,
+    form: Form,
+    access: Access,
+    place: Option<Place>,
+    about: &'static str,
+) -> Directive {
+    Directive { name, form, access, about, place }
+}
+
+const PORT_MAX: i64 = CLIENT_PORT_MAX as i64;
+
+const fn up_to(max: i64) -> Form {
+    Form::Number { min: 0, max, unit: "" }
+}
+
+const fn at_least(min: i64, unit: &'static str) -> Form {
+    Form::Number { min, max: i64::MAX, unit }
+}
+
+const fn small_at_least(min: i64, unit: &'static str) -> Form {
+    Form::Number { min, max: i32::MAX as i64, unit }
+}
+
+pub static SECTIONS: &[Section] = &[
+    Section {
+        title: "Network",
+        directives: &[
+            row(
+                "port",
+                // Differs from C: 0 is refused, because C then closes the client port and
+                // still opens a bus on port 10000.
+                Form::Number { min: 1, max: PORT_MAX, unit: "" },
+                AT_START,
+                place!(port),
+                "TCP port for clients. The cluster bus listens on this port + 10000.",
+            ),
+            row(
+                "bind",
+                Form::Addresses,
+                AT_START,
+                place!(bind),
+                "Addresses to listen on, for clients and for the bus; without this line, all of \
+                 them. The first one is also where connections to other nodes come from. The bus \
+                 asks nobody for a password: bind to a trusted network or put a firewall in front.",
+            ),
+            row(
+                "unixsocket",
+                Form::OptionalPath,
+                AT_START,
+                place!(unixsocket),
+                "Path of a unix socket to listen on besides TCP. A file already there is removed.",
+            ),
+            row(
+                "unixsocketperm",
+                Form::Mode,
+                AT_START,
+                place!(unixsocketperm),
+                "Permissions of the unix socket in octal; 0 leaves what the umask gives.",
+            ),
+            row(
+                "tcp-backlog",
+                small_at_least(0, ""),
+                AT_START,
+                place!(tcp_backlog),
+                "Connections the kernel may keep waiting for the server to accept them. Linux \
+                 cuts this at net.core.somaxconn, so raise both.",
+            ),
+            row(
+                "timeout",
+                at_least(0, "seconds"),
+                LIVE,
+                place!(timeout_secs),
+                "Closes a client that has sent nothing for so long; 0 never does. Clients that \
+                 wait for a job or for replication are left alone.",
+            ),
+            row(
+                "tcp-keepalive",
+                // Differs from C: the file takes yes and no and CONFIG SET takes seconds too,
+                // because C accepts either in one of the two places only.
+                Form::SecondsOrYesNo { max: i32::MAX as i64 },
+                LIVE,
+                place!(tcp_keepalive_secs),
+                "Seconds after which a silent client's connection is probed, so that dead peers \
+                 are noticed and firewalls keep the connection open; 0 sends no probes. A good \
+                 value is 60.",
+            ),
+            row(
+                "maxclients",
+                Form::Number { min: 1, max: i32::MAX as i64, unit: "" },
+                LIVE,
+                place!(maxclients),
+                "Most clients connected at once; one more gets an error and is closed. Lowered at \
+                 start when the limit of open files does not allow it.",
+            ),
+            row(
+                "client-output-buffer-limit",
+                Form::OutputLimit,
+                LIVE,
+                place!(client_output_buffer_limit),
+                "Drops a client that does not read: at once over the first size, or after so many \
+                 seconds on end over the second; 0 is no limit. The only class is normal.",
+            ),
+        ],
+    },
+    Section {
+        title: "General",
+        directives: &[
+            row(
+                "include",
+                Form::Path,
+                FILE_ONLY,
+                None,
+                "Reads another file in place of this line. A relative path starts at the working \
+                 directory. Later lines win, so an include at the end of the file overrides it. \
+                 CONFIG REWRITE does not write to included files.",
+            ),
+            row(
+                "daemonize",
+                Form::YesNo,
+                AT_START,
+                place!(daemonize),
+                "Runs the server in the background and writes its process ID to the pidfile. \
+                 Leave it off under systemd and the like.",
+            ),
+            row(
+                "pidfile",
+                Form::Path,
+                AT_START,
+                place!(pidfile),
+                "Where the process ID is written when the server runs in the background.",
+            ),
+            row(
+                "dir",
+                Form::Path,
+                LIVE,
+                place!(dir),
+                "The working directory: the append only file, the cluster's file and relative \
+                 paths start here. It must exist. Without this line, the directory the server was \
+                 started in.",
+            ),
+            row(
+                "hz",
+                Form::Clamped { min: 1, max: 500, unit: "a second" },
+                LIVE,
+                place!(hz),
+                "How often the server does its periodic work, such as closing idle clients. Job \
+                 and client timeouts do not depend on it.",
+            ),
+            row(
+                "databases",
+                small_at_least(1, ""),
+                NOT_REWRITTEN,
+                place!(databases),
+                "Accepted for the sake of old files, without effect.",
+            ),
+            row(
+                "activerehashing",
+                Form::YesNo,
+                LIVE,
+                place!(activerehashing),
+                "Accepted for the sake of old files, without effect: tables here grow in steps.",
+            ),
+        ],
+    },
+    Section {
+        title: "Log",
+        directives: &[
+            row(
+                "loglevel",
+                Form::Choice(LogLevel::NAMES),
+                LIVE,
+                place!(loglevel),
+                "The least important lines to log: debug and verbose are for finding faults, \
+                 notice suits production, warning leaves only what needs somebody's attention.",
+            ),
+            row(
+                "logfile",
+                Form::Path,
+                AT_START,
+                place!(logfile),
+                "Where to log; empty is standard output, which goes nowhere in the background. \
+                 The file is opened anew for each line, so it can be rotated by renaming it.",
+            ),
+            row(
+                "syslog-enabled",
+                Form::YesNo,
+                UNSHOWN,
+                place!(syslog_enabled),
+                "Logs to the system's logger as well.",
+            ),
+            row(
+                "syslog-ident",
+                Form::Text,
+                UNSHOWN,
+                place!(syslog_ident),
+                "The name lines carry in the system's log.",
+            ),
+            row(
+                "syslog-facility",
+                Form::Choice(SyslogFacility::NAMES),
+                AT_START,
+                place!(syslog_facility),
+                "The facility lines are sent under to the system's log.",
+            ),
+        ],
+    },
+    Section {
+        title: "Security",
+        directives: &[
+            row(
+                "requirepass",
+                Form::Password,
+                LIVE,
+                place!(requirepass),
+                "The password a client must give with AUTH before anything else. Somebody can try \
+                 very many in a second, so make it long. It does not protect the bus.",
+            ),
+            row(
+                "rename-command",
+                Form::Rename,
+                FILE_ONLY,
+                place!(rename_commands),
+                "Gives a command another name, or takes it away when the new name is empty. \
+                 Renaming does not reach the append only file, which keeps the first names.",
+            ),
+        ],
+    },
+    Section {
+        title: "Memory",
+        directives: &[
+            row(
+                "maxmemory",
+                // Differs from C: 0 is no limit in the file as well, because CONFIG SET takes
+                // it and CONFIG REWRITE must write a file that can be read.
+                Form::Bytes { min: 0 },
+                LIVE,
+                place!(maxmemory),
+                "The memory the server may use; 0 is no limit. From 75 % on, new jobs are stored \
+                 on other nodes where possible; at 95 % commands that add jobs are refused. Units: \
+                 1k is 1000 bytes, 1kb is 1024, and so for m, mb, g and gb.",
+            ),
+            row(
+                "maxmemory-policy",
+                Form::Choice(MaxmemoryPolicy::NAMES),
+                LIVE,
+                place!(maxmemory_policy),
+                "What may be dropped when memory is short: acks drops acknowledged jobs that are \
+                 not yet forgotten everywhere and at-most-once jobs already delivered; noeviction \
+                 drops nothing.",
+            ),
+            row(
+                "maxmemory-samples",
+                small_at_least(1, ""),
+                LIVE,
+                place!(maxmemory_samples),
+                "Accepted for the sake of old files, without effect.",
+            ),
+        ],
+    },
+    Section {
+        title: "Append only file",
+        directives: &[
+            row(
+                "appendonly",
+                Form::YesNo,
+                LIVE,
+                place!(appendonly),
+                "Logs jobs to a file that is loaded at the next start. Without it a node that \
+                 restarts comes back empty and relies on the copies that other nodes hold.",
+            ),
+            row(
+                "appendfilename",
+                Form::FileName,
+                UNSHOWN,
+                place!(appendfilename),
+                "The name of that file in the working directory.",
+            ),
+            row(
+                "appendfsync",
+                Form::Choice(AppendFsync::NAMES),
+                LIVE,
+                place!(appendfsync),
+                "When what was written is forced to the disk: always, before anybody gets a \
+                 reply; everysec, losing at most about a second; no, when the system sees fit.",
+            ),
+            row(
+                "no-appendfsync-on-rewrite",
+                Form::YesNo,
+                AT_START,
+                place!(no_appendfsync_on_rewrite),
+                "Leaves out those syncs while the file is being rewritten, for slow disks.",
+            ),
+            row(
+                "auto-aof-rewrite-percentage",
+                small_at_least(0, "percent"),
+                LIVE,
+                place!(auto_aof_rewrite_percentage),
+                "Rewrites the file when it has grown by so much since the last time; 0 never does.",
+            ),
+            row(
+                "auto-aof-rewrite-min-size",
+                Form::Bytes { min: 0 },
+                LIVE,
+                place!(auto_aof_rewrite_min_size),
+                "A file smaller than this is not rewritten by itself.",
+            ),
+            row(
+                "aof-rewrite-incremental-fsync",
+                Form::YesNo,
+                LIVE,
+                place!(aof_rewrite_incremental_fsync),
+                "Syncs a rewritten file bit by bit instead of all at the end.",
+            ),
+            row(
+                "aof-load-truncated",
+                Form::YesNo,
+                LIVE,
+                place!(aof_load_truncated),
+                "Starts although the file ends in the middle of a record, as after a crash, and \
+                 cuts that record off; with no the server refuses to start. A file damaged in the \
+                 middle is always refused: see disque-check-aof.",
+            ),
+            row(
+                "aof-enqueue-jobs-once",
+                Form::YesNo,
+                LIVE,
+                place!(aof_enqueue_jobs_once),
+                "At the next start, puts the jobs that were queued straight back into their \
+                 queues, even when the append only file is off otherwise; then turns itself off in \
+                 this file. For a planned restart: CONFIG SET aof-enqueue-jobs-once yes, CONFIG \
+                 REWRITE, SHUTDOWN REWRITE-AOF.",
+            ),
+        ],
+    },
+    Section {
+        title: "Cluster",
+        directives: &[
+            row(
+                "cluster-config-file",
+                Form::Path,
+                UNSHOWN,
+                place!(cluster_config_file),
+                "Where the node keeps its ID and the nodes it knows. The server writes this file; \
+                 it is not for editing, and no two servers may share one.",
+            ),
+            row(
+                "cluster-node-timeout",
+                at_least(0, "milliseconds"),
+                LIVE,
+                place!(cluster_node_timeout_ms),
+                "How long a node may be silent before the others take it for failing.",
+            ),
+            row(
+                "cluster-announce-ip",
+                Form::OptionalText,
+                LIVE,
+                place!(cluster_announce_ip),
+                "The address told to other nodes and to clients, for servers behind address \
+                 translation or in containers. Without it, the address that connections arrive at.",
+            ),
+            row(
+                "cluster-announce-port",
+                up_to(PORT_MAX),
+                LIVE,
+                place!(cluster_announce_port),
+                "The client port told to others; 0 is the value of port.",
+            ),
+            row(
+                "cluster-announce-bus-port",
+                up_to(u16::MAX as i64),
+                LIVE,
+                place!(cluster_announce_bus_port),
+                "The bus port told to nodes that understand it; 0 is the client port + 10000.",
+            ),
+        ],
+    },
+    Section {
+        title: "Slow log, latency monitor and watchdog",
+        directives: &[
+            row(
+                "slowlog-log-slower-than",
+                // Differs from C: CONFIG SET takes a negative number too, because the file does.
+                Form::Number { min: i64::MIN, max: i64::MAX, unit: "microseconds" },
+                LIVE,
+                place!(slowlog_log_slower_than_us),
+                "Commands that ran longer are kept for SLOWLOG; 0 keeps all, a negative number \
+                 none.",
+            ),
+            row(
+                "slowlog-max-len",
+                at_least(0, "entries"),
+                LIVE,
+                place!(slowlog_max_len),
+                "How many entries the slow log keeps; the oldest goes first.",
+            ),
+            row(
+                "latency-monitor-threshold",
+                at_least(0, "milliseconds"),
+                LIVE,
+                place!(latency_monitor_threshold_ms),
+                "Anything that holds the server up for at least this long is kept for LATENCY; 0 \
+                 turns this off.",
+            ),
+            row(
+                "watchdog-period",
+                at_least(0, "milliseconds"),
+                SET_ONLY,
+                place!(watchdog_period_ms),
+                "Logs a report when the server has not come round for so long; 0 turns this off. \
+                 For finding what holds a server up; CONFIG SET only.",
+            ),
+        ],
+    },
+];
+
+/// Every directive in the order of the sections.
+pub fn all() -> impl Iterator<Item = &'static Directive> {
+    SECTIONS.iter().flat_map(|section| section.directives)
+}
+
+/// The directive of that name, in any case.
+pub fn find(name: &[u8]) -> Option<&'static Directive> {
+    all().find(|directive| directive.name.as_bytes().eq_ignore_ascii_case(name))
+}
+
+impl Directive {
+    /// Takes the words that follow the name in a file or in options.
+    pub fn take_words(&self, config: &mut Config, words: &[Vec<u8>]) -> Result<(), String> {
+        let value = self.form.parse(words)?;
+        self.put(config, value);
+        Ok(())
+    }
+
+    /// Takes the argument of CONFIG SET.
+    pub fn take_argument(&self, config: &mut Config, argument: &[u8]) -> Result<(), String> {
+        let value = self.form.parse_argument(argument)?;
+        self.put(config, value);
+        Ok(())
+    }
+
+    /// The value as CONFIG GET shows it.
+    pub fn shown(&self, config: &Config) -> Vec<u8> {
+        self.form.shown(&self.value(config))
+    }
+
+    /// The line that sets the present value; `None` when there is none to set.
+    pub fn line(&self, config: &Config) -> Option<Vec<u8>> {
+        match self.value(config) {
+            Value::Absent => None,
+            value => {
+                Some([self.name.as_bytes(), b" ", &self.form.written(&value)].concat().to_vec())
+            }
+        }
+    }
+
+    pub fn is_default(&self, config: &Config) -> bool {
+        self.value(config) == self.value(&Config::default())
+    }
+
+    fn value(&self, config: &Config) -> Value {
+        self.place.as_ref().map_or(Value::Absent, |place| (place.read)(config))
+    }
+
+    fn put(&self, config: &mut Config, value: Value) {
+        if let Some(place) = &self.place {
+            (place.put)(config, value);
+        }
+    }
+}

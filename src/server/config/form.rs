@@ -1,0 +1,508 @@
+//! How a directive's value is written and which values it takes.
+//!
+//! Text and typed field meet in a [`Value`]: a [`Form`] turns words into a value
+//! (checking it) and a value into words; a [`Field`] moves it into and out of the
+//! [`Config`](super::Config). A form admits only values its field can hold, so
+//! [`Field::put`] cannot fail; a test puts the extremes of every row to prove it.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+use super::{AppendFsync, LogLevel, MaxmemoryPolicy, OutputLimit, SyslogFacility};
+use crate::base::number;
+use crate::proto::quoting;
+
+/// Most addresses of one `bind`. C: CONFIG_BINDADDR_MAX.
+const ADDRESSES_MAX: usize = 16;
+/// Longest password in bytes. C: CONFIG_AUTHPASS_MAX_LEN.
+const PASSWORD_MAX: usize = 512;
+
+/// A directive's value between its text and its field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// Not set, for the directives that have no default.
+    Absent,
+    YesNo(bool),
+    Number(i64),
+    Text(Vec<u8>),
+    Words(Vec<Vec<u8>>),
+    Limit(OutputLimit),
+}
+
+/// The shape of a directive's value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    YesNo,
+    /// A decimal number; out of range is an error.
+    Number {
+        min: i64,
+        max: i64,
+        unit: &'static str,
+    },
+    /// A decimal number; out of range is taken as the nearest one in range.
+    Clamped {
+        min: i64,
+        max: i64,
+        unit: &'static str,
+    },
+    /// Seconds, or `yes` (1) and `no` (0); shown as the latter.
+    SecondsOrYesNo {
+        max: i64,
+    },
+    /// A size: a number with an optional unit.
+    Bytes {
+        min: i64,
+    },
+    /// File permissions in octal.
+    Mode,
+    /// Any text that is valid UTF-8.
+    Text,
+    /// As `Text`; empty is absent.
+    OptionalText,
+    /// A path.
+    Path,
+    /// As `Path`; empty is absent.
+    OptionalPath,
+    /// A file name without a folder.
+    FileName,
+    /// Any bytes up to 512; empty is absent.
+    Password,
+    Choice(&'static [&'static str]),
+    /// One or more addresses, a word each.
+    Addresses,
+    /// Client class, hard limit, soft limit, seconds.
+    OutputLimit,
+    /// Old and new name of a command.
+    Rename,
+}
+
+impl Form {
+    /// Reads the words that follow the directive in a file or in options.
+    pub fn parse(self, words: &[Vec<u8>]) -> Result<Value, String> {
+        match (self, words) {
+            (Self::Addresses, [_, ..]) => addresses(words),
+            (Self::OutputLimit, [class, hard, soft, secs]) => output_limit(class, hard, soft, secs),
+            (Self::Rename, [_, _]) => Ok(Value::Words(words.to_vec())),
+            (Self::Addresses | Self::OutputLimit | Self::Rename, _) => Err(WRONG_COUNT.into()),
+            (_, [word]) => self.parse_word(word),
+            _ => Err(WRONG_COUNT.into()),
+        }
+    }
+
+    /// Reads the one argument of CONFIG SET. Several groups of an output limit may
+    /// follow each other; all are checked and the last one counts.
+    pub fn parse_argument(self, argument: &[u8]) -> Result<Value, String> {
+        if self != Self::OutputLimit {
+            return self.parse(&[argument.to_vec()]);
+        }
+        let words: Vec<Vec<u8>> = argument.split(|&c| c == b' ').map(<[u8]>::to_vec).collect();
+        let groups: Result<Vec<Value>, String> = words.chunks(4).map(|g| self.parse(g)).collect();
+        groups?.pop().ok_or_else(|| WRONG_COUNT.into())
+    }
+
+    fn parse_word(self, word: &[u8]) -> Result<Value, String> {
+        match self {
+            Self::YesNo => yes_no(word).map(Value::YesNo),
+            Self::Number { min, max, .. } => in_range(number::parse_i64(word), min, max),
+            Self::Clamped { min, max, .. } => match number::parse_i64(word) {
+                Some(n) => Ok(Value::Number(n.clamp(min, max))),
+                None => in_range(None, min, max),
+            },
+            Self::SecondsOrYesNo { max } => match yes_no(word) {
+                Ok(yes) => Ok(Value::Number(yes.into())),
+                Err(_) => in_range(number::parse_i64(word), 0, max),
+            },
+            Self::Bytes { min } => bytes(word, min).map(Value::Number),
+            Self::Mode => mode(word),
+            Self::Text => text(word),
+            Self::Path => path(word),
+            Self::OptionalText | Self::OptionalPath | Self::Password if word.is_empty() => {
+                Ok(Value::Absent)
+            }
+            Self::OptionalText => text(word),
+            Self::OptionalPath => path(word),
+            Self::Password if word.len() > PASSWORD_MAX => {
+                Err(format!("a password has at most {PASSWORD_MAX} bytes"))
+            }
+            Self::Password => Ok(Value::Text(word.to_vec())),
+            Self::FileName if word.is_empty() || word.contains(&b'/') => {
+                Err("this is the name of a file, not a path".into())
+            }
+            Self::FileName => text(word),
+            Self::Choice(names) => names
+                .iter()
+                .find(|name| name.as_bytes().eq_ignore_ascii_case(word))
+                .map(|name| Value::Text(name.as_bytes().to_vec()))
+                .ok_or_else(|| format!("must be one of {}", names.join(", "))),
+            Self::Addresses | Self::OutputLimit | Self::Rename => Err(WRONG_COUNT.into()),
+        }
+    }
+
+    /// The value as CONFIG GET shows it.
+    pub fn shown(self, value: &Value) -> Vec<u8> {
+        match (self, value) {
+            (Self::SecondsOrYesNo { .. }, Value::Number(n)) => yes_no_text(*n != 0).into(),
+            (Self::Mode, Value::Number(n)) => format!("{n:o}").into_bytes(),
+            (_, Value::Absent) => Vec::new(),
+            (_, Value::YesNo(yes)) => yes_no_text(*yes).into(),
+            (_, Value::Number(n)) => n.to_string().into_bytes(),
+            (_, Value::Text(text)) => text.clone(),
+            (_, Value::Words(words)) => words.join(&b' '),
+            (_, Value::Limit(limit)) => {
+                let OutputLimit { hard_bytes, soft_bytes, soft_secs } = limit;
+                format!("normal {hard_bytes} {soft_bytes} {soft_secs}").into_bytes()
+            }
+        }
+    }
+
+    /// The value as a file holds it: what [`Form::parse`] reads back, quoted where free
+    /// text could hold spaces.
+    pub fn written(self, value: &Value) -> Vec<u8> {
+        match (self, value) {
+            (Self::SecondsOrYesNo { .. }, Value::Number(n)) => n.to_string().into_bytes(),
+            (Self::Bytes { .. }, Value::Number(n)) => size_text(unsigned(*n)).into_bytes(),
+            (Self::Choice(_), _) => self.shown(value),
+            (_, Value::Text(text)) => quoting::quote(text),
+            (Self::Rename, Value::Words(words)) => {
+                words.iter().map(|word| quoting::quote(word)).collect::<Vec<_>>().join(&b' ')
+            }
+            (_, Value::Limit(OutputLimit { hard_bytes, soft_bytes, soft_secs })) => {
+                let (hard, soft) = (size_text(*hard_bytes), size_text(*soft_bytes));
+                format!("normal {hard} {soft} {soft_secs}").into_bytes()
+            }
+            _ => self.shown(value),
+        }
+    }
+
+    /// The accepted values in a few words, for people.
+    pub fn explained(self) -> String {
+        match self {
+            Self::YesNo => "yes or no".into(),
+            Self::Number { min, max, unit } | Self::Clamped { min, max, unit } => {
+                let range = match (min, max) {
+                    (i64::MIN, i64::MAX) => "any number".into(),
+                    (min, i64::MAX) => format!("number, {min} or more"),
+                    (min, max) => format!("number, {min} to {max}"),
+                };
+                match unit {
+                    "" => range,
+                    unit => format!("{range} ({unit})"),
+                }
+            }
+            Self::SecondsOrYesNo { .. } => "number, 0 or more (seconds), or yes or no".into(),
+            Self::Bytes { min: 0 } => "size".into(),
+            Self::Bytes { .. } => "size, more than 0".into(),
+            Self::Mode => "octal number, 0 to 777".into(),
+            Self::Text | Self::OptionalText => "text".into(),
+            Self::Path | Self::OptionalPath => "path".into(),
+            Self::FileName => "file name".into(),
+            Self::Password => format!("text, up to {PASSWORD_MAX} bytes"),
+            Self::Choice(names) => names.join(", "),
+            Self::Addresses => format!("1 to {ADDRESSES_MAX} addresses"),
+            Self::OutputLimit => "normal, size (hard), size (soft), seconds".into(),
+            Self::Rename => "command, new name".into(),
+        }
+    }
+
+    /// What stands for the value in an example.
+    pub fn placeholder(self) -> &'static str {
+        match self {
+            Self::YesNo | Self::Choice(_) => "<word>",
+            Self::Number { .. } | Self::Clamped { .. } | Self::SecondsOrYesNo { .. } => "<number>",
+            Self::Bytes { .. } => "<size>",
+            Self::Mode => "<octal number>",
+            Self::Text | Self::OptionalText => "<text>",
+            Self::Path | Self::OptionalPath => "<path>",
+            Self::FileName => "<file name>",
+            Self::Password => "<password>",
+            Self::Addresses => "<address> [<address> ...]",
+            Self::OutputLimit => "<class> <hard limit> <soft limit> <seconds>",
+            Self::Rename => "<command> <new name>",
+        }
+    }
+}
+
+/// What a line with an unknown directive or too few or too many words is told.
+pub const WRONG_COUNT: &str = "unknown directive or wrong number of arguments";
+
+fn yes_no(word: &[u8]) -> Result<bool, String> {
+    number::parse_yes_no(word).ok_or_else(|| "must be yes or no".into())
+}
+
+fn yes_no_text(yes: bool) -> &'static [u8] {
+    if yes { b"yes" } else { b"no" }
+}
+
+/// Differs from C: text after the number is an error, because C's `atoi` takes
+/// `timeout 3OO` as 3 without a word.
+fn in_range(number: Option<i64>, min: i64, max: i64) -> Result<Value, String> {
+    match number {
+        Some(n) if (min..=max).contains(&n) => Ok(Value::Number(n)),
+        _ if max == i64::MAX && min == i64::MIN => Err("must be a number".into()),
+        _ if max == i64::MAX => Err(format!("must be a number, {min} or more")),
+        _ => Err(format!("must be a number from {min} to {max}")),
+    }
+}
+
+fn bytes(word: &[u8], min: i64) -> Result<i64, String> {
+    match number::parse_memory(word).and_then(|n| i64::try_from(n).ok()) {
+        Some(n) if n >= min => Ok(n),
+        Some(_) => Err("must be more than zero".into()),
+        None => Err("must be a size: a number and optionally b, k, kb, m, mb, g or gb".into()),
+    }
+}
+
+/// The shortest exact text with a unit. C: rewriteConfigFormatMemory
+fn size_text(bytes: u64) -> String {
+    let units = [("gb", 1 << 30), ("mb", 1 << 20), ("kb", 1 << 10)];
+    match units.iter().find(|(_, size)| bytes != 0 && bytes.is_multiple_of(*size)) {
+        Some((unit, size)) => format!("{}{unit}", bytes / size),
+        None => bytes.to_string(),
+    }
+}
+
+fn mode(word: &[u8]) -> Result<Value, String> {
+    let digits = std::str::from_utf8(word).ok().filter(|digits| !digits.starts_with('+'));
+    match digits.and_then(|digits| u32::from_str_radix(digits, 8).ok()) {
+        Some(mode) if mode <= 0o777 => Ok(Value::Number(mode.into())),
+        _ => Err("must be an octal number up to 777".into()),
+    }
+}
+
+fn text(word: &[u8]) -> Result<Value, String> {
+    match std::str::from_utf8(word) {
+        Ok(text) if !text.contains('\0') => Ok(Value::Text(word.to_vec())),
+        _ => Err("must be UTF-8 text without zero bytes".into()),
+    }
+}
+
+fn path(word: &[u8]) -> Result<Value, String> {
+    if word.contains(&0) {
+        return Err("a path has no zero bytes".into());
+    }
+    Ok(Value::Text(word.to_vec()))
+}
+
+fn addresses(words: &[Vec<u8>]) -> Result<Value, String> {
+    if words.len() > ADDRESSES_MAX {
+        return Err(format!("at most {ADDRESSES_MAX} addresses"));
+    }
+    words.iter().try_for_each(|word| match text(word)? {
+        Value::Text(address) if !address.is_empty() && !address.contains(&b' ') => Ok(()),
+        _ => Err("an address is empty or has a space in it".to_owned()),
+    })?;
+    Ok(Value::Words(words.to_vec()))
+}
+
+fn output_limit(class: &[u8], hard: &[u8], soft: &[u8], secs: &[u8]) -> Result<Value, String> {
+    if !class.eq_ignore_ascii_case(b"normal") {
+        return Err("the only client class is normal".into());
+    }
+    let (hard, soft) = (bytes(hard, 0)?, bytes(soft, 0)?);
+    let Ok(Value::Number(secs)) = in_range(number::parse_i64(secs), 0, i64::MAX) else {
+        return Err("the soft limit's seconds must be a number, 0 or more".into());
+    };
+    Ok(Value::Limit(OutputLimit {
+        hard_bytes: unsigned(hard),
+        soft_bytes: unsigned(soft),
+        soft_secs: unsigned(secs),
+    }))
+}
+
+/// A number known not to be negative.
+fn unsigned(n: i64) -> u64 {
+    u64::try_from(n).expect("sizes and seconds are parsed as 0 or more")
+}
+
+/// A typed field of the configuration.
+pub trait Field {
+    fn value(&self) -> Value;
+    /// Takes a value that the directive's form admitted.
+    fn put(&mut self, value: Value);
+}
+
+impl Field for bool {
+    fn value(&self) -> Value {
+        Value::YesNo(*self)
+    }
+
+    fn put(&mut self, value: Value) {
+        match value {
+            Value::YesNo(yes) => *self = yes,
+            other => unreachable!("a yes/no form does not make {other:?}"),
+        }
+    }
+}
+
+macro_rules! number_field {
+    ($($number:ty),*) => {$(
+        impl Field for $number {
+            fn value(&self) -> Value {
+                Value::Number(i64::try_from(*self).expect("fields hold what their form admits"))
+            }
+
+            fn put(&mut self, value: Value) {
+                match value {
+                    Value::Number(n) => {
+                        *self = <$number>::try_from(n).expect("the form's range fits its field");
+                    }
+                    other => unreachable!("a number's form does not make {other:?}"),
+                }
+            }
+        }
+    )*};
+}
+number_field!(u16, u32, u64, i64);
+
+/// Field types that are one text.
+trait Textual {
+    fn bytes(&self) -> Vec<u8>;
+    fn from_bytes(bytes: Vec<u8>) -> Self;
+}
+
+impl Textual for String {
+    fn bytes(&self) -> Vec<u8> {
+        self.as_bytes().to_vec()
+    }
+
+    fn from_bytes(bytes: Vec<u8>) -> Self {
+        Self::from_utf8(bytes).expect("text forms check for UTF-8")
+    }
+}
+
+impl Textual for PathBuf {
+    fn bytes(&self) -> Vec<u8> {
+        self.as_os_str().as_bytes().to_vec()
+    }
+
+    fn from_bytes(bytes: Vec<u8>) -> Self {
+        OsString::from_vec(bytes).into()
+    }
+}
+
+impl Textual for Vec<u8> {
+    fn bytes(&self) -> Vec<u8> {
+        self.clone()
+    }
+
+    fn from_bytes(bytes: Vec<u8>) -> Self {
+        bytes
+    }
+}
+
+impl<T: Textual> Field for T {
+    fn value(&self) -> Value {
+        Value::Text(self.bytes())
+    }
+
+    fn put(&mut self, value: Value) {
+        match value {
+            Value::Text(text) => *self = T::from_bytes(text),
+            other => unreachable!("a text's form does not make {other:?}"),
+        }
+    }
+}
+
+impl<T: Textual> Field for Option<T> {
+    fn value(&self) -> Value {
+        self.as_ref().map_or(Value::Absent, |text| Value::Text(text.bytes()))
+    }
+
+    fn put(&mut self, value: Value) {
+        match value {
+            Value::Text(text) => *self = Some(T::from_bytes(text)),
+            Value::Absent => *self = None,
+            other => unreachable!("an optional text's form does not make {other:?}"),
+        }
+    }
+}
+
+impl Field for Vec<String> {
+    fn value(&self) -> Value {
+        if self.is_empty() {
+            return Value::Absent;
+        }
+        Value::Words(self.iter().map(Textual::bytes).collect())
+    }
+
+    fn put(&mut self, value: Value) {
+        match value {
+            Value::Words(words) => *self = words.into_iter().map(String::from_bytes).collect(),
+            other => unreachable!("addresses do not make {other:?}"),
+        }
+    }
+}
+
+/// Each line adds a pair; the field as a whole has no text.
+impl Field for Vec<(Vec<u8>, Vec<u8>)> {
+    fn value(&self) -> Value {
+        Value::Absent
+    }
+
+    fn put(&mut self, value: Value) {
+        match value {
+            Value::Words(words) => {
+                let pair: [Vec<u8>; 2] = words.try_into().expect("a rename has two words");
+                self.push(pair.into());
+            }
+            other => unreachable!("a rename does not make {other:?}"),
+        }
+    }
+}
+
+impl Field for OutputLimit {
+    fn value(&self) -> Value {
+        Value::Limit(*self)
+    }
+
+    fn put(&mut self, value: Value) {
+        match value {
+            Value::Limit(limit) => *self = limit,
+            other => unreachable!("an output limit does not make {other:?}"),
+        }
+    }
+}
+
+/// A field that is one of several names.
+pub trait Choice: Copy + PartialEq + Sized + 'static {
+    /// The values in the order of `NAMES`.
+    const ALL: &'static [Self];
+    const NAMES: &'static [&'static str];
+
+    fn name(self) -> &'static str {
+        let at = Self::ALL.iter().position(|&value| value == self);
+        Self::NAMES[at.expect("every value stands in ALL")]
+    }
+}
+
+macro_rules! choice_field {
+    ($($choice:ty: $($value:ident = $name:literal),+;)*) => {$(
+        impl Choice for $choice {
+            const ALL: &'static [Self] = &[$(Self::$value),+];
+            const NAMES: &'static [&'static str] = &[$($name),+];
+        }
+
+        impl Field for $choice {
+            fn value(&self) -> Value {
+                Value::Text(self.name().into())
+            }
+
+            fn put(&mut self, value: Value) {
+                let Value::Text(name) = value else {
+                    unreachable!("a choice does not make {value:?}");
+                };
+                let at = Self::NAMES.iter().position(|known| known.as_bytes() == name);
+                *self = Self::ALL[at.expect("the form admits listed names only")];
+            }
+        }
+    )*};
+}
+choice_field! {
+    LogLevel: Debug = "debug", Verbose = "verbose", Notice = "notice", Warning = "warning";
+    SyslogFacility: User = "user", Local0 = "local0", Local1 = "local1", Local2 = "local2",
+        Local3 = "local3", Local4 = "local4", Local5 = "local5", Local6 = "local6",
+        Local7 = "local7";
+    MaxmemoryPolicy: Acks = "acks", NoEviction = "noeviction";
+    AppendFsync: Always = "always", EverySec = "everysec", No = "no";
+}

@@ -1,0 +1,139 @@
+//! The two texts made from the table of directives: `conf/disque.conf`, a file to start
+//! from, and `docs/configuration.md`, the reference. Tests hold the files to the table;
+//! `REWRITE=1 cargo test manual` renews them.
+
+use std::fmt::Write as _;
+
+use super::Config;
+use super::directives::{Access, Directive, SECTIONS};
+
+/// Width of a comment in the sample file, its mark included.
+const COMMENT_WIDTH: usize = 88;
+
+/// A configuration file with every directive at its default, explained.
+pub fn sample_file() -> String {
+    let mut text = String::new();
+    comment(
+        &mut text,
+        "Configuration of disque-server. Every directive stands here with its default; those \
+         without one are commented out. A directive may also be given on the command line, as in \
+         disque-server disque.conf --port 7712, and most can be read and changed in a running \
+         server with CONFIG GET, CONFIG SET and CONFIG REWRITE.",
+    );
+    text.push_str("#\n");
+    comment(
+        &mut text,
+        "Words are separated by spaces; one that holds spaces goes in quotes. Sizes take b, k, \
+         kb, m, mb, g and gb, where k is 1000 and kb is 1024.",
+    );
+    for section in SECTIONS {
+        let _infallible = write!(text, "\n#### {} ####\n", section.title);
+        for directive in section.directives.iter().filter(|directive| directive.access.file) {
+            text.push('\n');
+            comment(&mut text, directive.about);
+            match default_line(directive) {
+                Some(line) => text.push_str(&line),
+                None => {
+                    let _infallible =
+                        write!(text, "# {} {}", directive.name, directive.form.placeholder());
+                }
+            }
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// The reference of all directives in Markdown.
+pub fn reference() -> String {
+    let mut text = String::from(
+        "# Configuration\n\
+         \n\
+         A directive stands on a line of the configuration file (`disque-server FILE`, or `-`\n\
+         for standard input) or on the command line (`--name value ...`), which is read after\n\
+         the file. GET, SET and REWRITE tell whether `CONFIG GET` shows it, `CONFIG SET` takes\n\
+         it and `CONFIG REWRITE` writes it to the file. A size is a number and an optional\n\
+         unit: `b`, `k` (1000), `kb` (1024), `m`, `mb`, `g`, `gb`.\n\
+         \n\
+         This page is made from the server's own table of directives.\n",
+    );
+    for section in SECTIONS {
+        let _infallible = write!(text, "\n## {}\n", section.title);
+        for directive in section.directives {
+            let _infallible = write!(
+                text,
+                "\n### {}\n\n{}\n\n- Value: {}\n- Default: {}\n- {}\n",
+                directive.name,
+                directive.about,
+                directive.form.explained(),
+                default_line(directive).map_or("none".into(), |line| format!("`{line}`")),
+                access_text(directive.access),
+            );
+        }
+    }
+    text
+}
+
+fn default_line(directive: &Directive) -> Option<String> {
+    let line = directive.line(&Config::default())?;
+    Some(String::from_utf8(line).expect("the defaults are text"))
+}
+
+fn access_text(access: Access) -> String {
+    let words = [
+        (access.file, "file and options"),
+        (access.get, "GET"),
+        (access.set, "SET"),
+        (access.rewrite, "REWRITE"),
+    ];
+    let words: Vec<&str> = words.iter().filter(|(is, _)| *is).map(|(_, word)| *word).collect();
+    words.join(", ")
+}
+
+fn comment(text: &mut String, about: &str) {
+    let mut width = 0;
+    for word in about.split(' ') {
+        if width > 0 && width + 1 + word.len() > COMMENT_WIDTH {
+            text.push('\n');
+            width = 0;
+        }
+        if width == 0 {
+            text.push('#');
+            width = 1;
+        }
+        text.push(' ');
+        text.push_str(word);
+        width += 1 + word.len();
+    }
+    text.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::{env, fs};
+
+    use super::*;
+
+    /// Compares a file of the repository with what the table makes of it.
+    fn held_to(path: &str, made: &str) {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+        if env::var_os("REWRITE").is_some() {
+            fs::create_dir_all(path.parent().expect("a file stands in a folder"))
+                .and_then(|()| fs::write(&path, made))
+                .expect("the repository is writable");
+        }
+        let kept = fs::read_to_string(&path).unwrap_or_default();
+        assert!(kept == made, "{} is not up to date: REWRITE=1 renews it", path.display());
+    }
+
+    #[test]
+    fn the_sample_file_is_up_to_date() {
+        held_to("conf/disque.conf", &sample_file());
+    }
+
+    #[test]
+    fn the_reference_is_up_to_date() {
+        held_to("docs/configuration.md", &reference());
+    }
+}
