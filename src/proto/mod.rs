@@ -7,6 +7,8 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::as_conversions))]
 
+pub mod bus;
+pub mod job_record;
 pub mod quoting;
 pub mod reader;
 pub mod reply;

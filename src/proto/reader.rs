@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::base::ids::{JobId, NodeId};
+use crate::base::ids::{JOB_ID_LEN, JobId, NodeId};
 
 /// Why bytes are not what they should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub enum DecodeError {
     BadCount,
     /// An address that is none.
     BadAddress,
-    /// A node ID that could not stand in nodes.conf.
+    /// A node ID that is not letters and digits.
     BadNodeId,
     /// A job ID without the fixed characters.
     BadJobId,
@@ -58,7 +58,7 @@ impl fmt::Display for DecodeError {
 impl std::error::Error for DecodeError {}
 
 /// The bytes not read yet.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -110,8 +110,7 @@ impl<'a> Reader<'a> {
 
     /// Takes a job ID and checks its fixed characters.
     pub fn job_id(&mut self) -> Result<JobId, DecodeError> {
-        JobId::parse(&self.array::<{ crate::base::ids::JOB_ID_LEN }>()?)
-            .ok_or(DecodeError::BadJobId)
+        JobId::parse(&self.array::<JOB_ID_LEN>()?).ok_or(DecodeError::BadJobId)
     }
 
     /// Takes a little-endian 32-bit length and that many bytes. The limit is checked

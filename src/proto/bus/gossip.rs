@@ -1,0 +1,87 @@
+//! What PING, PONG and MEET tell of other nodes: 104 bytes each.
+
+use std::net::IpAddr;
+
+use super::header::{NodeFlags, decode_ip, decode_node_id, encode_ip};
+use crate::base::ids::NodeId;
+use crate::base::limits;
+use crate::proto::reader::{DecodeError, Reader};
+
+const ENTRY_LEN: usize = 104;
+
+/// One node as the sender sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GossipEntry {
+    pub node: NodeId,
+    /// When the open ping was sent, 0 without one: low 32 bits of milliseconds.
+    pub ping_sent: u32,
+    /// When the latest pong came: low 32 bits of milliseconds.
+    pub pong_received: u32,
+    pub ip: Option<IpAddr>,
+    /// The node's client port.
+    pub port: u16,
+    pub flags: NodeFlags,
+    /// Zeros from C nodes, which do not look at them.
+    pub tail: [u8; 6],
+}
+
+impl GossipEntry {
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            node: decode_node_id(reader)?,
+            ping_sent: reader.u32_be()?,
+            pong_received: reader.u32_be()?,
+            ip: decode_ip(reader)?,
+            port: reader.u16_be()?,
+            flags: NodeFlags(reader.u16_be()?),
+            tail: reader.array()?,
+        })
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.node.0);
+        out.extend_from_slice(&self.ping_sent.to_be_bytes());
+        out.extend_from_slice(&self.pong_received.to_be_bytes());
+        encode_ip(out, self.ip);
+        out.extend_from_slice(&self.port.to_be_bytes());
+        out.extend_from_slice(&self.flags.0.to_be_bytes());
+        out.extend_from_slice(&self.tail);
+    }
+}
+
+/// The entries of one message, as they stand in its bytes.
+///
+/// Invariant: the first [`limits::GOSSIP_ENTRIES_MAX`] have been checked. The others are
+/// counted but never looked at, so a message of 65,535 cannot hold up the loop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gossip<'a>(&'a [[u8; ENTRY_LEN]]);
+
+impl<'a> Gossip<'a> {
+    /// Takes everything that is left, which must be `count` entries.
+    pub(super) fn decode(reader: &mut Reader<'a>, count: u16) -> Result<Self, DecodeError> {
+        let (entries, rest) = reader.rest().as_chunks();
+        if !rest.is_empty() || entries.len() != usize::from(count) {
+            return Err(DecodeError::BadCount);
+        }
+        for entry in entries.iter().take(limits::GOSSIP_ENTRIES_MAX) {
+            GossipEntry::decode(&mut Reader::new(entry))?;
+        }
+        Ok(Self(entries))
+    }
+
+    /// Gives the entries, [`limits::GOSSIP_ENTRIES_MAX`] of them at most.
+    pub fn iter(self) -> impl ExactSizeIterator<Item = GossipEntry> {
+        self.0.iter().take(limits::GOSSIP_ENTRIES_MAX).map(|entry| {
+            GossipEntry::decode(&mut Reader::new(entry)).expect("entries were checked on arrival")
+        })
+    }
+
+    /// Tells how many entries the message has.
+    pub fn len(self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(self) -> bool {
+        self.0.is_empty()
+    }
+}

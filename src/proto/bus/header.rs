@@ -1,0 +1,233 @@
+//! The 144 bytes in front of every bus message, and its addresses and flags.
+
+use std::io::Write as _;
+use std::net::IpAddr;
+use std::ops::BitOr;
+
+use crate::base::ids::NodeId;
+use crate::base::limits;
+use crate::proto::reader::{DecodeError, Reader};
+
+pub const HEADER_LEN: usize = 144;
+
+/// An address as text, padded with zeros. C: NET_IP_STR_LEN.
+const IP_TEXT_LEN: usize = 46;
+const SIGNATURE: [u8; 4] = *b"DbuZ";
+const VERSION: u16 = 1;
+/// Where the total length stands.
+const TOTAL_LEN_AT: usize = 4;
+
+/// What a node thinks of a node. In a header only [`NodeFlags::LEAVING`] tells a peer anything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeFlags(pub u16);
+
+impl NodeFlags {
+    /// Possibly failing.
+    pub const PFAIL: Self = Self(1);
+    pub const FAIL: Self = Self(2);
+    pub const MYSELF: Self = Self(4);
+    pub const HANDSHAKE: Self = Self(8);
+    pub const NOADDR: Self = Self(16);
+    pub const MEET: Self = Self(32);
+    pub const DELETED: Self = Self(64);
+    pub const LEAVING: Self = Self(128);
+
+    /// Whether any of `flags` is set.
+    pub const fn has(self, flags: Self) -> bool {
+        self.0 & flags.0 != 0
+    }
+
+    pub const fn without(self, flags: Self) -> Self {
+        Self(self.0 & !flags.0)
+    }
+}
+
+impl BitOr for NodeFlags {
+    type Output = Self;
+
+    fn bitor(self, flags: Self) -> Self {
+        Self(self.0 | flags.0)
+    }
+}
+
+/// What is special about one message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MessageFlags(pub u8);
+
+impl MessageFlags {
+    pub const NONE: Self = Self(0);
+    /// A REPLJOB that wants no GOTJOB.
+    pub const NOREPLY: Self = Self(1);
+    /// A QUEUED that counts a NACK.
+    pub const INCR_NACKS: Self = Self(2);
+    /// A QUEUED that counts an additional delivery.
+    pub const INCR_DELIV: Self = Self(4);
+
+    /// Whether any of `flags` is set.
+    pub const fn has(self, flags: Self) -> bool {
+        self.0 & flags.0 != 0
+    }
+}
+
+/// What every message says of its sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    pub sender: NodeId,
+    /// The sender's own address when it announces one.
+    pub ip: Option<IpAddr>,
+    /// The sender's client port.
+    pub port: u16,
+    pub flags: NodeFlags,
+    /// The state of the cluster; always 0.
+    pub state: u8,
+    pub message_flags: MessageFlags,
+    /// Zeros from C nodes, which do not look at them. Extensions are announced here.
+    pub reserved: [u8; 34],
+}
+
+/// The parts of a header that belong to the message.
+#[derive(Clone, Copy)]
+pub(super) struct Kind {
+    pub number: u16,
+    /// Gossip entries that follow.
+    pub entry_count: u16,
+}
+
+/// Tells how long the frame is that begins with `prefix`; `None` until 8 bytes are there.
+///
+/// An error means that the peer does not speak this protocol: its link must go. A limit for
+/// peers not known yet is for the caller to set.
+pub fn frame_len(prefix: &[u8]) -> Result<Option<usize>, DecodeError> {
+    let mut reader = Reader::new(prefix);
+    let (Ok(signature), Ok(total_len)) = (reader.array(), reader.u32_be()) else {
+        return Ok(None);
+    };
+    if signature != SIGNATURE {
+        return Err(DecodeError::BadSignature);
+    }
+    match usize::try_from(total_len) {
+        Ok(total_len) if total_len < HEADER_LEN => Err(DecodeError::BadLength),
+        Ok(total_len) if total_len <= limits::BUS_FRAME_MAX => Ok(Some(total_len)),
+        _ => Err(DecodeError::TooLong),
+    }
+}
+
+impl Header {
+    /// Takes the header of a frame whose total length must be `frame_len`.
+    pub(super) fn decode(
+        reader: &mut Reader<'_>,
+        frame_len: usize,
+    ) -> Result<(Self, Kind), DecodeError> {
+        if reader.array()? != SIGNATURE {
+            return Err(DecodeError::BadSignature);
+        }
+        if usize::try_from(reader.u32_be()?) != Ok(frame_len) {
+            return Err(DecodeError::BadLength);
+        }
+        let version = reader.u16_be()?;
+        if version != VERSION {
+            return Err(DecodeError::BadVersion(version));
+        }
+        let [_, _] = reader.array()?;
+        let kind = Kind { number: reader.u16_be()?, entry_count: reader.u16_be()? };
+        let sender = decode_node_id(reader)?;
+        let ip = decode_ip(reader)?;
+        let reserved = reader.array()?;
+        let port = reader.u16_be()?;
+        let flags = NodeFlags(reader.u16_be()?);
+        let state = reader.u8()?;
+        let [message_flags, _, _] = reader.array()?;
+        let message_flags = MessageFlags(message_flags);
+        Ok((Self { sender, ip, port, flags, state, message_flags, reserved }, kind))
+    }
+
+    /// Appends the header, the total length still 0.
+    pub(super) fn encode(&self, out: &mut Vec<u8>, kind: Kind) {
+        out.extend_from_slice(&SIGNATURE);
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&VERSION.to_be_bytes());
+        out.extend_from_slice(&[0; 2]);
+        out.extend_from_slice(&kind.number.to_be_bytes());
+        out.extend_from_slice(&kind.entry_count.to_be_bytes());
+        out.extend_from_slice(&self.sender.0);
+        encode_ip(out, self.ip);
+        out.extend_from_slice(&self.reserved);
+        out.extend_from_slice(&self.port.to_be_bytes());
+        out.extend_from_slice(&self.flags.0.to_be_bytes());
+        out.extend_from_slice(&[self.state, self.message_flags.0, 0, 0]);
+    }
+}
+
+/// Writes the total length of the frame that begins at `start` and ends with `out`.
+pub(super) fn set_total_len(out: &mut [u8], start: usize) {
+    let total_len = u32::try_from(out.len() - start).expect("a frame is within BUS_FRAME_MAX");
+    set_u32(out, start + TOTAL_LEN_AT, total_len);
+}
+
+/// Writes a number over the four bytes that were left for it.
+pub(super) fn set_u32(out: &mut [u8], at: usize, value: u32) {
+    out.get_mut(at..at + 4)
+        .expect("room was left for the number")
+        .copy_from_slice(&value.to_be_bytes());
+}
+
+/// Takes the ID of a node that may become known. It will stand in nodes.conf and in replies,
+/// so nothing but letters and digits is let in.
+pub(super) fn decode_node_id(reader: &mut Reader<'_>) -> Result<NodeId, DecodeError> {
+    let id = reader.node_id()?;
+    if id.0.iter().all(u8::is_ascii_alphanumeric) { Ok(id) } else { Err(DecodeError::BadNodeId) }
+}
+
+pub(super) fn decode_ip(reader: &mut Reader<'_>) -> Result<Option<IpAddr>, DecodeError> {
+    let field = reader.take(IP_TEXT_LEN)?;
+    match field.split(|&byte| byte == 0).next() {
+        None | Some([]) => Ok(None),
+        Some(text) => match std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()) {
+            Some(ip) => Ok(Some(ip)),
+            None => Err(DecodeError::BadAddress),
+        },
+    }
+}
+
+pub(super) fn encode_ip(out: &mut Vec<u8>, ip: Option<IpAddr>) {
+    let mut field = [0; IP_TEXT_LEN];
+    if let Some(ip) = ip {
+        write!(field.as_mut_slice(), "{ip}").expect("the text of an address has 45 bytes at most");
+    }
+    out.extend_from_slice(&field);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_tells_its_length_in_its_first_eight_bytes() {
+        assert_eq!(frame_len(b"DbuZ\0\0\0"), Ok(None));
+        assert_eq!(frame_len(b"DbuZ\0\0\0\x90"), Ok(Some(144)));
+        assert_eq!(frame_len(b"DbuZ\0\0\x01\x6b and more"), Ok(Some(363)));
+    }
+
+    #[test]
+    fn a_foreign_or_absurd_frame_is_refused_at_once() {
+        assert_eq!(frame_len(b"GET / HT"), Err(DecodeError::BadSignature));
+        assert_eq!(frame_len(b"DbuZ\0\0\0\x8f"), Err(DecodeError::BadLength));
+        assert_eq!(frame_len(b"DbuZ\xff\xff\xff\xff"), Err(DecodeError::TooLong));
+    }
+
+    #[test]
+    fn addresses_of_both_kinds_survive_and_others_are_refused() {
+        for ip in [None, Some("127.0.0.1"), Some("ffff:1:2:3:4:5:255.255.255.255"), Some("::1")] {
+            let ip = ip.map(|ip| ip.parse().expect("an address"));
+            let mut field = Vec::new();
+            encode_ip(&mut field, ip);
+            assert_eq!(field.len(), IP_TEXT_LEN);
+            assert_eq!(decode_ip(&mut Reader::new(&field)), Ok(ip));
+        }
+        for text in [&b"localhost"[..], b"1.2.3", b"1.2.3.4\n", &[b'1'; IP_TEXT_LEN]] {
+            let mut field = [0; IP_TEXT_LEN];
+            field[..text.len()].copy_from_slice(text);
+            assert_eq!(decode_ip(&mut Reader::new(&field)), Err(DecodeError::BadAddress));
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! The cluster bus: one frame, one message, sixteen kinds of them.
+//!
+//! ```text
+//! header 144 bytes, see header.rs
+//! PING PONG MEET      gossip entries, 104 bytes each; the header says how many
+//! FAIL                node ID
+//! REPLJOB YOURJOBS    number of jobs u32, bytes of them u32, job records
+//! NEEDJOBS PAUSE      number u32, length of the queue's name u32, name
+//! all others          job ID, number u32
+//! ```
+//!
+//! The link cuts the stream into frames by [`frame_len`]; [`decode`] takes a frame whole
+//! or refuses it. Numbers are big endian, but for those within job records. A message
+//! borrows from its frame, and nothing in it is believed: that its sender is known, and
+//! what it says makes sense just now, is for the engine to judge.
+//!
+//! Invariant: what [`encode`] writes, C nodes read, and the other way round, byte for byte.
+
+mod gossip;
+mod header;
+mod jobs;
+
+pub use gossip::{Gossip, GossipEntry};
+pub use header::{HEADER_LEN, Header, MessageFlags, NodeFlags, frame_len};
+pub use jobs::{Jobs, JobsFrame, encode_repl_job};
+
+use crate::base::ids::{JobId, NodeId};
+use crate::base::limits;
+use crate::proto::job_record::JobRecord;
+use crate::proto::reader::{DecodeError, Reader};
+use header::Kind;
+
+/// A queue paused for input, as PAUSE says it.
+pub const PAUSE_IN: u32 = 1;
+/// A queue paused for output, as PAUSE says it.
+pub const PAUSE_OUT: u32 = 2;
+
+/// The types' numbers on the wire.
+mod kind {
+    pub const PING: u16 = 0;
+    pub const PONG: u16 = 1;
+    pub const MEET: u16 = 2;
+    pub const FAIL: u16 = 3;
+    pub const REPLJOB: u16 = 4;
+    pub const GOTJOB: u16 = 5;
+    pub const ENQUEUE: u16 = 6;
+    pub const QUEUED: u16 = 7;
+    pub const SETACK: u16 = 8;
+    pub const WILLQUEUE: u16 = 9;
+    pub const GOTACK: u16 = 10;
+    pub const DELJOB: u16 = 11;
+    pub const NEEDJOBS: u16 = 12;
+    pub const YOURJOBS: u16 = 13;
+    pub const WORKING: u16 = 14;
+    pub const PAUSE: u16 = 15;
+}
+
+/// What one node tells another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message<'a> {
+    Ping(Gossip<'a>),
+    Pong(Gossip<'a>),
+    Meet(Gossip<'a>),
+    Fail(NodeId),
+    ReplJob(JobRecord<'a>),
+    GotJob(JobId),
+    Enqueue {
+        id: JobId,
+        delay_secs: u32,
+    },
+    Queued(JobId),
+    SetAck {
+        id: JobId,
+        /// How many nodes may have the job, as the sender knows.
+        may_have: u32,
+    },
+    WillQueue(JobId),
+    GotAck {
+        id: JobId,
+        known: bool,
+    },
+    DelJob(JobId),
+    NeedJobs {
+        queue: &'a [u8],
+        count: u32,
+    },
+    YourJobs(Jobs<'a>),
+    Working(JobId),
+    Pause {
+        queue: &'a [u8],
+        /// [`PAUSE_IN`], [`PAUSE_OUT`], both or 0.
+        flags: u32,
+    },
+}
+
+/// Which of the three messages a gossip is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GossipKind {
+    Ping,
+    Pong,
+    Meet,
+}
+
+/// Takes a whole frame apart. The total length in it must be that of `frame`, and exactly
+/// what its type implies.
+pub fn decode(frame: &[u8]) -> Result<(Header, Message<'_>), DecodeError> {
+    let mut reader = Reader::new(frame);
+    let (header, kind) = Header::decode(&mut reader, frame.len())?;
+    let message = match kind.number {
+        kind::PING => Message::Ping(Gossip::decode(&mut reader, kind.entry_count)?),
+        kind::PONG => Message::Pong(Gossip::decode(&mut reader, kind.entry_count)?),
+        kind::MEET => Message::Meet(Gossip::decode(&mut reader, kind.entry_count)?),
+        kind::FAIL => Message::Fail(reader.node_id()?),
+        kind::REPLJOB => Message::ReplJob(jobs::decode_one(&mut reader)?),
+        kind::YOURJOBS => Message::YourJobs(Jobs::decode(&mut reader)?),
+        kind::NEEDJOBS => {
+            let (count, queue) = decode_queue(&mut reader)?;
+            Message::NeedJobs { queue, count }
+        }
+        kind::PAUSE => {
+            let (flags, queue) = decode_queue(&mut reader)?;
+            Message::Pause { queue, flags }
+        }
+        number => decode_job_message(&mut reader, number)?,
+    };
+    reader.finish()?;
+    Ok((header, message))
+}
+
+/// Takes a job ID and a number; the number means something in three of the types.
+fn decode_job_message<'a>(
+    reader: &mut Reader<'_>,
+    number: u16,
+) -> Result<Message<'a>, DecodeError> {
+    let message: fn(JobId, u32) -> Message<'a> = match number {
+        kind::GOTJOB => |id, _| Message::GotJob(id),
+        kind::ENQUEUE => |id, delay_secs| Message::Enqueue { id, delay_secs },
+        kind::QUEUED => |id, _| Message::Queued(id),
+        kind::SETACK => |id, may_have| Message::SetAck { id, may_have },
+        kind::WILLQUEUE => |id, _| Message::WillQueue(id),
+        kind::GOTACK => |id, known| Message::GotAck { id, known: known != 0 },
+        kind::DELJOB => |id, _| Message::DelJob(id),
+        kind::WORKING => |id, _| Message::Working(id),
+        unknown => return Err(DecodeError::UnknownType(unknown)),
+    };
+    Ok(message(reader.job_id()?, reader.u32_be()?))
+}
+
+/// Takes a number and a queue's name.
+fn decode_queue<'a>(reader: &mut Reader<'a>) -> Result<(u32, &'a [u8]), DecodeError> {
+    let number = reader.u32_be()?;
+    let name_len = usize::try_from(reader.u32_be()?).map_err(|_| DecodeError::TooLong)?;
+    if name_len > limits::BULK_MAX {
+        return Err(DecodeError::TooLong);
+    }
+    Ok((number, reader.take(name_len)?))
+}
+
+/// Appends a frame. Gossip and jobs that are not bytes yet have ways of their own, without
+/// a copy between: [`encode_gossip`], [`encode_repl_job`] and [`JobsFrame`].
+pub fn encode(out: &mut Vec<u8>, header: &Header, message: &Message<'_>) {
+    match *message {
+        Message::Ping(gossip) => encode_gossip(out, header, GossipKind::Ping, gossip.iter()),
+        Message::Pong(gossip) => encode_gossip(out, header, GossipKind::Pong, gossip.iter()),
+        Message::Meet(gossip) => encode_gossip(out, header, GossipKind::Meet, gossip.iter()),
+        Message::Fail(about) => encode_frame(out, header, kind::FAIL, &[&about.0]),
+        Message::ReplJob(record) => encode_repl_job(out, header, &record),
+        Message::YourJobs(jobs) => {
+            let mut frame = JobsFrame::your_jobs(out, header);
+            for record in jobs.iter() {
+                frame.push(&record);
+            }
+            frame.finish();
+        }
+        Message::GotJob(id) => encode_job_message(out, header, kind::GOTJOB, id, 0),
+        Message::Enqueue { id, delay_secs } => {
+            encode_job_message(out, header, kind::ENQUEUE, id, delay_secs);
+        }
+        Message::Queued(id) => encode_job_message(out, header, kind::QUEUED, id, 0),
+        Message::SetAck { id, may_have } => {
+            encode_job_message(out, header, kind::SETACK, id, may_have);
+        }
+        Message::WillQueue(id) => encode_job_message(out, header, kind::WILLQUEUE, id, 0),
+        Message::GotAck { id, known } => {
+            encode_job_message(out, header, kind::GOTACK, id, u32::from(known));
+        }
+        Message::DelJob(id) => encode_job_message(out, header, kind::DELJOB, id, 0),
+        Message::Working(id) => encode_job_message(out, header, kind::WORKING, id, 0),
+        Message::NeedJobs { queue, count } => {
+            encode_queue(out, header, kind::NEEDJOBS, count, queue);
+        }
+        Message::Pause { queue, flags } => encode_queue(out, header, kind::PAUSE, flags, queue),
+    }
+}
+
+/// Appends a PING, PONG or MEET with its entries, of which the first 65,535 fit.
+pub fn encode_gossip(
+    out: &mut Vec<u8>,
+    header: &Header,
+    kind: GossipKind,
+    entries: impl ExactSizeIterator<Item = GossipEntry>,
+) {
+    let start = out.len();
+    let entry_count = u16::try_from(entries.len()).unwrap_or(u16::MAX);
+    let number = match kind {
+        GossipKind::Ping => kind::PING,
+        GossipKind::Pong => kind::PONG,
+        GossipKind::Meet => kind::MEET,
+    };
+    header.encode(out, Kind { number, entry_count });
+    for entry in entries.take(usize::from(entry_count)) {
+        entry.encode(out);
+    }
+    header::set_total_len(out, start);
+}
+
+fn encode_job_message(out: &mut Vec<u8>, header: &Header, number: u16, id: JobId, aux: u32) {
+    encode_frame(out, header, number, &[&id.0, &aux.to_be_bytes()]);
+}
+
+fn encode_queue(out: &mut Vec<u8>, header: &Header, number: u16, aux: u32, queue: &[u8]) {
+    let queue_len = u32::try_from(queue.len()).expect("a queue's name is within BULK_MAX");
+    let parts: [&[u8]; 3] = [&aux.to_be_bytes(), &queue_len.to_be_bytes(), queue];
+    encode_frame(out, header, number, &parts);
+}
+
+fn encode_frame(out: &mut Vec<u8>, header: &Header, number: u16, parts: &[&[u8]]) {
+    let start = out.len();
+    header.encode(out, Kind { number, entry_count: 0 });
+    for part in parts {
+        out.extend_from_slice(part);
+    }
+    header::set_total_len(out, start);
+}
+
+#[cfg(test)]
+mod tests;
