@@ -141,22 +141,27 @@ const fn size_class(layout: Layout) -> isize {
 
     let (size, align) = (layout.size(), layout.align());
     if size < LARGE_MIN && align <= PAGE {
-        let padded = size.next_multiple_of(align);
+        let padded = round_up(size, align);
         if padded <= SMALLEST {
             return SMALLEST as isize;
         }
         let doubling = (padded - 1).ilog2();
         let step = if doubling < 6 { QUANTUM } else { 1 << (doubling - 2) };
-        return padded.next_multiple_of(step) as isize;
+        return round_up(padded, step) as isize;
     }
-    let pages = size.next_multiple_of(PAGE);
+    let pages = round_up(size, PAGE);
     (if pages < LARGE_MIN { LARGE_MIN } else { pages }) as isize
 }
 
 /// The bytes that an allocation of this layout takes, as malloc usually rounds them.
 #[cfg(not(feature = "jemalloc"))]
 const fn size_class(layout: Layout) -> isize {
-    layout.size().next_multiple_of(16) as isize
+    round_up(layout.size(), 16) as isize
+}
+
+/// Like `next_multiple_of`, which divides: this runs with every allocation.
+const fn round_up(size: usize, power_of_two: usize) -> usize {
+    (size + power_of_two - 1) & !(power_of_two - 1)
 }
 
 #[cfg(test)]
