@@ -45,6 +45,13 @@ struct Chunk<T> {
     refs: VecDeque<Ref<T>>,
 }
 
+impl<T> Chunk<T> {
+    /// An empty chunk at its full size, for a sequence that has filled one already.
+    fn with_room(floor: u64) -> Self {
+        Self { floor, refs: VecDeque::with_capacity(CHUNK_MAX) }
+    }
+}
+
 impl<T> Default for OrderedRefs<T> {
     fn default() -> Self {
         Self::new()
@@ -112,7 +119,9 @@ impl<T> OrderedRefs<T> {
             return;
         };
         let mut high = self.chunks.remove(low + 1).expect("the neighbour is there");
-        self.chunks[low].refs.append(&mut high.refs);
+        let refs = &mut self.chunks[low].refs;
+        refs.reserve_exact(CHUNK_MAX - refs.len());
+        refs.append(&mut high.refs);
         give_back(&mut self.chunks);
     }
 }
@@ -140,10 +149,8 @@ impl<T: Ordered> OrderedRefs<T> {
         }
         let Some(index) = self.chunk_for(table, at) else { return false };
         let refs = &mut self.chunks[index].refs;
-        let position = position_in(refs, table, at);
-        if refs.get(position) != Some(&at) {
-            return false;
-        }
+        // A look at each reference is cheaper than one at a few items.
+        let Some(position) = refs.iter().position(|&other| other == at) else { return false };
         refs.remove(position);
         self.len -= 1;
         self.settle(index);
@@ -164,7 +171,11 @@ impl<T: Ordered> OrderedRefs<T> {
     fn push_last(&mut self, prefix: u64, at: Ref<T>) {
         match self.chunks.back_mut() {
             Some(chunk) if chunk.refs.len() < CHUNK_MAX => chunk.refs.push_back(at),
-            _ => self.chunks.push_back(Chunk { floor: prefix, refs: VecDeque::from([at]) }),
+            _ => {
+                let mut chunk = Chunk::with_room(prefix);
+                chunk.refs.push_back(at);
+                self.chunks.push_back(chunk);
+            }
         }
     }
 
@@ -177,23 +188,60 @@ impl<T: Ordered> OrderedRefs<T> {
             _ => {
                 // What was popped may have left the floor below the new key.
                 self.chunks[0].floor = first_prefix;
-                self.chunks.push_front(Chunk { floor: prefix, refs: VecDeque::from([at]) });
+                let mut chunk = Chunk::with_room(prefix);
+                chunk.refs.push_back(at);
+                self.chunks.push_front(chunk);
             }
         }
     }
 
     fn insert_between(&mut self, table: &Table<T>, at: Ref<T>) {
         let mut index = self.chunk_for(table, at).expect("a first reference has a chunk");
+        let key = table[at].key();
+        let mut position = self.position_in(index, table, &key);
         if self.chunks[index].refs.len() == CHUNK_MAX {
-            let upper = self.chunks[index].refs.split_off(CHUNK_MAX / 2);
-            let floor = table[upper[0]].key_prefix();
-            let above = table[upper[0]].key() < table[at].key();
-            self.chunks.insert(index + 1, Chunk { floor, refs: upper });
-            index += usize::from(above);
+            let next_len = self.chunks.get(index + 1).map(|chunk| chunk.refs.len());
+            if next_len == Some(CHUNK_MAX) {
+                self.halve(index, table);
+                if position > CHUNK_MAX / 2 {
+                    (index, position) = (index + 1, position - CHUNK_MAX / 2);
+                }
+            } else if position == CHUNK_MAX {
+                self.push_to_next(index, table, at);
+                return;
+            } else {
+                let refs = &mut self.chunks[index].refs;
+                let spilled = refs.pop_back().expect("a full chunk has a last reference");
+                self.push_to_next(index, table, spilled);
+            }
         }
+        self.chunks[index].refs.insert(position, at);
+    }
+
+    /// Puts a reference in front of the chunk behind `index`. Jobs of one millisecond
+    /// come in no order: were a full chunk always halved, a growing queue would leave
+    /// only half-empty ones.
+    fn push_to_next(&mut self, index: usize, table: &Table<T>, at: Ref<T>) {
+        let prefix = table[at].key_prefix();
+        if index + 1 == self.chunks.len() {
+            self.chunks.push_back(Chunk::with_room(prefix));
+        }
+        let next = &mut self.chunks[index + 1];
+        next.floor = prefix;
+        next.refs.push_front(at);
+    }
+
+    /// Splits a full chunk in two.
+    fn halve(&mut self, index: usize, table: &Table<T>) {
         let refs = &mut self.chunks[index].refs;
-        let position = position_in(refs, table, at);
-        refs.insert(position, at);
+        let mut upper = Chunk::with_room(table[refs[CHUNK_MAX / 2]].key_prefix());
+        upper.refs.extend(refs.drain(CHUNK_MAX / 2..));
+        self.chunks.insert(index + 1, upper);
+    }
+
+    /// How many references of a chunk lie below `key`.
+    fn position_in(&self, index: usize, table: &Table<T>, key: &T::Key) -> usize {
+        self.chunks[index].refs.partition_point(|&other| table[other].key() < *key)
     }
 
     /// The last chunk that does not lie above the item's key. Floors decide; only where
@@ -210,15 +258,10 @@ impl<T: Ordered> OrderedRefs<T> {
     }
 }
 
-/// Where in a chunk the item belongs, or is.
-fn position_in<T: Ordered>(refs: &VecDeque<Ref<T>>, table: &Table<T>, at: Ref<T>) -> usize {
-    let key = table[at].key();
-    refs.partition_point(|&other| table[other].key() < key)
-}
-
 fn give_back<E>(deque: &mut VecDeque<E>) {
     if deque.capacity() > SMALL_CAPACITY && deque.len() * SPARSE <= deque.capacity() {
-        deque.shrink_to(deque.len() * 2);
+        // Growing by doubles, a chunk ends at its maximum.
+        deque.shrink_to((deque.len() * 2).next_power_of_two());
     }
 }
 
@@ -299,6 +342,17 @@ mod tests {
         check_invariants(&order, &table);
         assert!(order.chunks.len() <= 50);
         assert!(order.iter().eq(refs.iter().copied().step_by(8)));
+    }
+
+    #[test]
+    fn chunks_fill_although_items_of_one_prefix_come_in_no_order() {
+        let (mut order, mut table) = (OrderedRefs::new(), Table::new());
+        for i in 0..10_000_u32 {
+            add(&mut order, &mut table, Item(u64::from(i / 10), i.wrapping_mul(0x9e37_79b9)));
+        }
+        check_invariants(&order, &table);
+        assert!(order.chunks.len() < 50);
+        assert!(order.chunks.iter().all(|chunk| chunk.refs.capacity() <= CHUNK_MAX));
     }
 
     #[test]
