@@ -1,4 +1,11 @@
 //! The server: the only place where engine, sockets, files and clock meet.
 
+pub mod banner;
+pub mod command_line;
 pub mod config;
 pub mod config_file;
+pub mod daemon;
+pub mod log;
+pub mod memory_test;
+pub mod signals;
+pub mod version;

@@ -1,0 +1,201 @@
+//! The process among other processes: going into the background, the pid file, the
+//! title in `ps`, the limit of open files, and warnings about the machine's settings.
+
+use std::ffi::OsStr;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Seek as _, SeekFrom, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::process;
+
+use super::config::Config;
+
+/// Descriptors kept for listeners, files, links and the like.
+/// C: CONFIG_MIN_RESERVED_FDS.
+const RESERVED_FILES: u64 = 32;
+
+/// Goes on in a child that belongs to no terminal; the calling process exits. Must come
+/// before any thread is started: a fork takes only the one that calls it.
+pub fn daemonize() -> io::Result<()> {
+    // SAFETY: there are no other threads yet, so the child can go on as if nothing were.
+    match unsafe { libc::fork() } {
+        -1 => return Err(io::Error::last_os_error()),
+        0 => {}
+        _ => process::exit(0),
+    }
+    // SAFETY: setsid takes nothing and a fresh child leads no group, so it cannot fail.
+    unsafe { libc::setsid() };
+    let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    for stream in 0..=2 {
+        // SAFETY: replaces the three standard descriptors, which nobody owns.
+        if unsafe { libc::dup2(null.as_raw_fd(), stream) } == -1 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+/// Writes the process ID. A server without its pid file is better than none, so failure
+/// is only logged.
+pub fn write_pidfile(path: &Path) {
+    if let Err(e) = fs::write(path, format!("{}\n", process::id())) {
+        log::warn!("Can't write the pid file {}: {e}", path.display());
+    }
+}
+
+/// Removes the pid file at the end.
+pub fn remove_pidfile(path: &Path) {
+    if let Err(e) = fs::remove_file(path) {
+        log::debug!("Can't remove the pid file {}: {e}", path.display());
+    }
+}
+
+/// Makes `ps` show where the server listens: `disque-server *:7711`.
+///
+/// The kernel shows the memory in which it laid down the arguments at start, so that is
+/// where the title goes, through `/proc`. A title longer than the arguments were is left
+/// alone: past them lies the environment. Elsewhere than on Linux nothing happens.
+pub fn show_title(program: &OsStr, config: &Config) {
+    let address = config.bind.first().map_or("*", String::as_str);
+    let title = [program.as_bytes(), format!(" {address}:{}", config.port).as_bytes()].concat();
+    if let Err(e) = write_over_arguments(&title) {
+        log::debug!("The process keeps its title: {e}");
+    }
+}
+
+fn write_over_arguments(title: &[u8]) -> io::Result<()> {
+    let not_told = || io::Error::other("the place of the arguments is not told");
+    // Of this line, the words after the parenthesis are numbered from 3; 48 and 49 are
+    // where the arguments begin and end.
+    let stat = fs::read_to_string("/proc/self/stat")?;
+    let (_, words) = stat.rsplit_once(')').ok_or_else(not_told)?;
+    let mut places = words.split_ascii_whitespace().skip(45).map(str::parse::<u64>);
+    let (Some(Ok(start)), Some(Ok(end))) = (places.next(), places.next()) else {
+        return Err(not_told());
+    };
+    let room = usize::try_from(end.saturating_sub(start)).unwrap_or(0);
+    if title.len() >= room {
+        return Err(io::Error::other("it is longer than the arguments"));
+    }
+    // The last byte stays zero, so every argument, as std may read them again, ends.
+    let mut padded = title.to_vec();
+    padded.resize(room, 0);
+    let mut memory = OpenOptions::new().write(true).open("/proc/self/mem")?;
+    memory.seek(SeekFrom::Start(start))?;
+    memory.write_all(&padded)
+}
+
+/// Makes room for so many clients in the limit of open files, as far as the system lets
+/// us, and returns how many there is room for: at most `maxclients`, 0 when there is not
+/// even room for the server's own files.
+pub fn raise_file_limit(maxclients: u32) -> u32 {
+    let wanted = u64::from(maxclients) + RESERVED_FILES;
+    let granted = match file_limit() {
+        Ok(limit) if limit.rlim_cur >= wanted => return maxclients,
+        Ok(limit) => {
+            // Root may raise the hard limit as well; others go up to it.
+            let hard = limit.rlim_max;
+            set_file_limit(wanted, hard.max(wanted))
+                .or_else(|_| set_file_limit(wanted.min(hard), hard))
+                .unwrap_or(limit.rlim_cur)
+        }
+        Err(e) => {
+            log::warn!("Can't tell the limit of open files, taking it for 1024: {e}");
+            1024
+        }
+    };
+    u32::try_from(granted.saturating_sub(RESERVED_FILES)).unwrap_or(u32::MAX).min(maxclients)
+}
+
+/// Lowers `maxclients` to what the limit of open files allows and says so. An error is
+/// the sentence to exit with.
+pub fn settle_maxclients(config: &mut Config) -> Result<(), String> {
+    let wanted = config.maxclients;
+    let granted = raise_file_limit(wanted);
+    if granted == 0 {
+        return Err(format!(
+            "The limit of open files (ulimit -n) is too low for the server to start; it needs \
+             {} for maxclients {wanted}",
+            u64::from(wanted) + RESERVED_FILES
+        ));
+    }
+    if granted < wanted {
+        log::warn!(
+            "maxclients {wanted} needs {} open files, which the system does not allow: lowered \
+             to {granted}. Raise 'ulimit -n' for more.",
+            u64::from(wanted) + RESERVED_FILES
+        );
+        config.maxclients = granted;
+    }
+    Ok(())
+}
+
+fn file_limit() -> io::Result<libc::rlimit> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: getrlimit writes one rlimit to where it is told.
+    match unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } {
+        0 => Ok(limit),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn set_file_limit(soft: u64, hard: u64) -> io::Result<u64> {
+    let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
+    // SAFETY: setrlimit only reads the rlimit it is given.
+    match unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) } {
+        0 => Ok(soft),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Warns of settings of the machine and of the configuration that bite later.
+pub fn warn_of_settings(config: &Config) {
+    if number_in("/proc/sys/vm/overcommit_memory") == Some(0) {
+        log::warn!(
+            "WARNING: overcommit_memory is 0, so the system may refuse memory while there is \
+             some. Set vm.overcommit_memory = 1 in /etc/sysctl.conf, or run 'sysctl \
+             vm.overcommit_memory=1' for now."
+        );
+    }
+    match number_in("/proc/sys/net/core/somaxconn") {
+        Some(most) if most > 0 && most < u64::from(config.tcp_backlog) => log::warn!(
+            "WARNING: the TCP backlog of {} is cut to {most} by /proc/sys/net/core/somaxconn.",
+            config.tcp_backlog
+        ),
+        _ => {}
+    }
+    if (1..1024 * 1024).contains(&config.maxmemory) {
+        log::warn!(
+            "WARNING: maxmemory is less than 1MB ({} bytes). Is this what you want?",
+            config.maxmemory
+        );
+    }
+}
+
+fn number_in(path: &str) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_limit_already_high_enough_is_left_alone() {
+        let before = file_limit().expect("it can be read").rlim_cur;
+        assert_eq!(raise_file_limit(1), 1);
+        assert_eq!(file_limit().expect("it can be read").rlim_cur, before);
+    }
+
+    #[test]
+    fn a_pid_file_holds_the_process_id_and_goes_away() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("disque.pid");
+        write_pidfile(&path);
+        let text = fs::read_to_string(&path).expect("it was written");
+        assert_eq!(text, format!("{}\n", process::id()));
+        remove_pidfile(&path);
+        assert!(!path.exists());
+    }
+}
