@@ -1,1 +1,3 @@
-//!
+//! The command line tools.
+
+pub mod benchmark;

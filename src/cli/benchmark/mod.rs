@@ -1,0 +1,109 @@
+//! `disque-benchmark`: loads a job queue, ours or a peer, and measures how it bears it.
+//!
+//! One command line is one run over one set of connections:
+//!
+//! ```text
+//! options    what to do                       request   the bytes to send, built once
+//! run        a step, or a flow                connection  bytes and what they answer
+//! closed     each client waits for its batch  peer, reply  what the answers say
+//! flow       producers and waiting consumers  process   what the servers spent
+//! worker     what threads share               report, plot  rows, as text or picture
+//! ```
+//!
+//! It must not be what is measured: a batch is one write and one read, and no byte of a
+//! request or a reply is allocated or copied twice. Server CPU a job is the figure to
+//! trust on a shared machine; jobs a second depend on who else is running.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+mod closed;
+mod connection;
+mod flow;
+mod options;
+mod peer;
+mod plot;
+mod process;
+mod reply;
+mod report;
+mod request;
+mod run;
+mod worker;
+
+/// Runs the tool with the process's arguments.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    match serve(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("disque-benchmark: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(args: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
+    let options = match options::parse(args)? {
+        options::Request::Help => return print(options::USAGE),
+        options::Request::Run(options) => *options,
+    };
+    let rows = run::run(&options)?;
+    print(&report::render(&options, &rows))?;
+    if let Some(path) = &options.plot {
+        let picture = plot::draw(&report::title(&options), &rows);
+        std::fs::write(path, picture).map_err(|error| Failure::Output(path.clone(), error))?;
+    }
+    Ok(())
+}
+
+/// Writes to stdout; a reader that has gone away is no failure.
+fn print(text: &str) -> Result<(), Failure> {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::Output("stdout".into(), error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Why a run ended without figures.
+#[derive(Debug)]
+pub enum Failure {
+    /// The command line makes no sense.
+    Usage(String),
+    /// A socket could not be connected, read or written.
+    Socket(SocketAddr, io::Error),
+    /// A server closed a connection.
+    Closed(SocketAddr),
+    /// A server sent what is no reply to anything.
+    Nonsense(SocketAddr, String),
+    /// The system's selector failed.
+    Selector(io::Error),
+    /// A process given with --pid cannot be looked at.
+    NoProcess(u32),
+    /// A file could not be written.
+    Output(PathBuf, io::Error),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usage(why) => write!(f, "{why} (see --help)"),
+            Self::Socket(server, error) => write!(f, "{server}: {error}"),
+            Self::Closed(server) => write!(f, "{server} closed a connection"),
+            Self::Nonsense(server, text) => write!(f, "{server} sent {text:?}, which is no reply"),
+            Self::Selector(error) => write!(f, "waiting for events: {error}"),
+            Self::NoProcess(pid) => write!(f, "there is no process {pid} in /proc"),
+            Self::Output(path, error) => write!(f, "{}: {error}", path.display()),
+        }
+    }
+}
+
+impl From<lexopt::Error> for Failure {
+    fn from(error: lexopt::Error) -> Self {
+        Self::Usage(error.to_string())
+    }
+}
