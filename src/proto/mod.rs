@@ -2,13 +2,15 @@
 //!
 //! Nothing here waits, and nothing believes a length before the bytes are there. A
 //! decoder takes a whole or refuses it with a reason; none can panic on its input,
-//! which the lints below hold it to.
+//! which the lints below and `tests/fuzz.rs` hold it to.
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::as_conversions))]
 
+pub mod aof_record;
 pub mod bus;
 pub mod job_record;
+pub mod nodes_conf;
 pub mod quoting;
 pub mod reader;
 pub mod reply;

@@ -1,0 +1,356 @@
+//! The lines of CLUSTER NODES, which are also the cluster's configuration file.
+//!
+//! ```text
+//! <id> <ip>:<port> <flag>[,<flag>...] <ping sent> <pong received> connected|disconnected
+//! ```
+//!
+//! What is known of the cluster hangs on this file, so it is read strictly: a line that
+//! is not as this module writes it is an error with its number and a reason, and the
+//! server does not start. The C server reads what is written here and the other way round.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use super::bus::NodeFlags;
+use crate::base::ids::NodeId;
+use crate::base::number;
+use crate::base::time::UnixMs;
+
+/// What a line says of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeLine {
+    pub id: NodeId,
+    /// `None` when it is not known.
+    pub ip: Option<IpAddr>,
+    pub port: u16,
+    pub flags: NodeFlags,
+    /// When the open ping was sent; 0 without one.
+    pub ping_sent_at: UnixMs,
+    /// When the latest pong came; 0 when none has.
+    pub pong_received_at: UnixMs,
+    pub link: LinkState,
+}
+
+/// Whether there is a link to the node. For this node itself there always is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkState {
+    Connected,
+    Disconnected,
+}
+
+/// The flags that have a name, in the order in which they are written.
+const FLAG_NAMES: [(NodeFlags, &str); 6] = [
+    (NodeFlags::MYSELF, "myself"),
+    (NodeFlags::PFAIL, "fail?"),
+    (NodeFlags::FAIL, "fail"),
+    (NodeFlags::HANDSHAKE, "handshake"),
+    (NodeFlags::NOADDR, "noaddr"),
+    (NodeFlags::LEAVING, "leaving"),
+];
+const NO_FLAGS: &str = "noflags";
+
+/// Appends a line and its end.
+pub fn append_line(out: &mut Vec<u8>, node: &NodeLine) {
+    out.extend_from_slice(&node.id.0);
+    out.push(b' ');
+    if let Some(ip) = node.ip {
+        out.extend_from_slice(ip.to_string().as_bytes());
+    }
+    out.push(b':');
+    number::append_u64(out, u64::from(node.port));
+    out.push(b' ');
+    append_flags(out, node.flags);
+    out.push(b' ');
+    number::append_u64(out, node.ping_sent_at.0);
+    out.push(b' ');
+    number::append_u64(out, node.pong_received_at.0);
+    out.extend_from_slice(match node.link {
+        LinkState::Connected => b" connected\n",
+        LinkState::Disconnected => b" disconnected\n",
+    });
+}
+
+fn append_flags(out: &mut Vec<u8>, flags: NodeFlags) {
+    let start = out.len();
+    for (_, name) in FLAG_NAMES.iter().filter(|(flag, _)| flags.has(*flag)) {
+        if out.len() > start {
+            out.push(b',');
+        }
+        out.extend_from_slice(name.as_bytes());
+    }
+    if out.len() == start {
+        out.extend_from_slice(NO_FLAGS.as_bytes());
+    }
+}
+
+/// Which line of the file is wrong, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodesConfError {
+    /// From 1.
+    pub line: usize,
+    pub reason: Reason,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    NulByte,
+    FieldCount(usize),
+    BadId,
+    DuplicateId(NodeId),
+    BadAddress,
+    BadPort,
+    UnknownFlag(String),
+    BadTime,
+    BadLinkState,
+    /// Two lines claim to be this node.
+    SecondMyself,
+    /// No line is this node's.
+    NoMyself,
+}
+
+impl fmt::Display for NodesConfError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: ", self.line)?;
+        match &self.reason {
+            Reason::NulByte => f.write_str("a NUL byte"),
+            Reason::FieldCount(count) => write!(f, "{count} fields instead of 6"),
+            Reason::BadId => f.write_str("the node ID is not 40 letters and digits"),
+            Reason::DuplicateId(id) => write!(f, "node {id} is there twice"),
+            Reason::BadAddress => f.write_str("the address is not an IP address"),
+            Reason::BadPort => f.write_str("the port is not a number from 0 to 65535"),
+            Reason::UnknownFlag(flag) => write!(f, "unknown flag '{flag}'"),
+            Reason::BadTime => f.write_str("a time is not a number"),
+            Reason::BadLinkState => f.write_str("the link is neither connected nor disconnected"),
+            Reason::SecondMyself => f.write_str("a second node is flagged myself"),
+            Reason::NoMyself => f.write_str("the file ends and no node is flagged myself"),
+        }
+    }
+}
+
+impl std::error::Error for NodesConfError {}
+
+/// Reads a whole file. Exactly one of its nodes is flagged [`NodeFlags::MYSELF`].
+///
+/// C: cluster.c clusterLoadConfig, an empty file is as good as none: it has been created to
+/// be locked. A `vars` line is passed over.
+///
+/// Differs from C: blank lines are errors, because no server writes them.
+pub fn parse(text: &[u8]) -> Result<Vec<NodeLine>, NodesConfError> {
+    let mut nodes: Vec<NodeLine> = Vec::new();
+    if text.is_empty() {
+        return Ok(nodes);
+    }
+    let mut ids: Vec<(NodeId, usize)> = Vec::new();
+    let mut has_myself = false;
+    let mut line_count = 0;
+    for line in text.strip_suffix(b"\n").unwrap_or(text).split(|&byte| byte == b'\n') {
+        line_count += 1;
+        let at_line = |reason| NodesConfError { line: line_count, reason };
+        let Some(node) = parse_line(line).map_err(at_line)? else { continue };
+        if node.flags.has(NodeFlags::MYSELF) {
+            if has_myself {
+                return Err(at_line(Reason::SecondMyself));
+            }
+            has_myself = true;
+        }
+        ids.push((node.id, line_count));
+        nodes.push(node);
+    }
+    if !has_myself {
+        return Err(NodesConfError { line: line_count, reason: Reason::NoMyself });
+    }
+    refuse_duplicates(ids)?;
+    Ok(nodes)
+}
+
+fn refuse_duplicates(mut ids: Vec<(NodeId, usize)>) -> Result<(), NodesConfError> {
+    ids.sort_unstable();
+    let mut pairs = ids.iter().zip(ids.iter().skip(1));
+    match pairs.find(|((first, _), (second, _))| first == second) {
+        Some((_, &(id, line))) => Err(NodesConfError { line, reason: Reason::DuplicateId(id) }),
+        None => Ok(()),
+    }
+}
+
+/// Reads one line; `None` for a `vars` line.
+fn parse_line(line: &[u8]) -> Result<Option<NodeLine>, Reason> {
+    if line.contains(&0) {
+        return Err(Reason::NulByte);
+    }
+    let mut fields = line.split(|&byte| byte == b' ');
+    let field_count = fields.clone().count();
+    if fields.clone().next().is_some_and(|first| first.eq_ignore_ascii_case(b"vars")) {
+        return Ok(None);
+    }
+    if field_count != 6 {
+        return Err(Reason::FieldCount(field_count));
+    }
+    let mut field = || fields.next().unwrap_or_default();
+    let id = parse_id(field())?;
+    let (ip, port) = parse_address(field())?;
+    let flags = parse_flags(field())?;
+    let ping_sent_at = parse_time(field())?;
+    let pong_received_at = parse_time(field())?;
+    let link = match field() {
+        b"connected" => LinkState::Connected,
+        b"disconnected" => LinkState::Disconnected,
+        _ => return Err(Reason::BadLinkState),
+    };
+    Ok(Some(NodeLine { id, ip, port, flags, ping_sent_at, pong_received_at, link }))
+}
+
+fn parse_id(field: &[u8]) -> Result<NodeId, Reason> {
+    NodeId::parse(field)
+        .filter(|id| id.0.iter().all(u8::is_ascii_alphanumeric))
+        .ok_or(Reason::BadId)
+}
+
+/// Reads `ip:port`. What stands behind the last colon is the port: IPv6 has more of them.
+fn parse_address(field: &[u8]) -> Result<(Option<IpAddr>, u16), Reason> {
+    let text = std::str::from_utf8(field).map_err(|_| Reason::BadAddress)?;
+    let (ip, port) = text.rsplit_once(':').ok_or(Reason::BadAddress)?;
+    let ip = match ip {
+        "" => None,
+        ip => Some(ip.parse().map_err(|_| Reason::BadAddress)?),
+    };
+    let port = number::parse_digits(port.as_bytes()).and_then(|port| u16::try_from(port).ok());
+    Ok((ip, port.ok_or(Reason::BadPort)?))
+}
+
+fn parse_flags(field: &[u8]) -> Result<NodeFlags, Reason> {
+    field.split(|&byte| byte == b',').try_fold(NodeFlags::default(), |flags, name| {
+        if name.eq_ignore_ascii_case(NO_FLAGS.as_bytes()) {
+            return Ok(flags);
+        }
+        let known =
+            FLAG_NAMES.iter().find(|(_, known)| name.eq_ignore_ascii_case(known.as_bytes()));
+        match known {
+            Some((flag, _)) => Ok(flags | *flag),
+            None => Err(Reason::UnknownFlag(name.escape_ascii().to_string())),
+        }
+    })
+}
+
+fn parse_time(field: &[u8]) -> Result<UnixMs, Reason> {
+    number::parse_digits(field).map(UnixMs).ok_or(Reason::BadTime)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const GOLDEN: &[u8] = include_bytes!("../../tests/golden/nodes.conf");
+
+    fn write(nodes: &[NodeLine]) -> Vec<u8> {
+        let mut text = Vec::new();
+        nodes.iter().for_each(|node| append_line(&mut text, node));
+        text
+    }
+
+    fn error_of(text: &str) -> String {
+        parse(text.as_bytes()).expect_err("the file is malformed").to_string()
+    }
+
+    #[test]
+    fn a_file_of_the_c_server_reads_back_and_is_written_to_its_bytes() {
+        let nodes = parse(GOLDEN).expect("the C server writes valid files");
+        assert_eq!(write(&nodes), GOLDEN);
+        let flags: Vec<NodeFlags> = nodes.iter().map(|node| node.flags).collect();
+        assert_eq!(flags, [NodeFlags::default(), NodeFlags::FAIL, NodeFlags::MYSELF]);
+        assert_eq!(nodes[1].port, 27703);
+        assert_eq!(nodes[1].ping_sent_at, UnixMs(1_795_968_488_206));
+        assert_eq!(nodes[1].link, LinkState::Disconnected);
+    }
+
+    #[test]
+    fn nodes_without_an_address_or_with_many_colons_are_read() {
+        let (a, b) = ("a".repeat(40), "b".repeat(40));
+        let text =
+            format!("{a} :0 noaddr,leaving 0 0 disconnected\n{b} ::1:7711 myself 0 0 connected\n");
+        let nodes = parse(text.as_bytes()).expect("valid");
+        assert_eq!(nodes[0].ip, None);
+        assert_eq!(nodes[1].ip, Some("::1".parse().expect("an address")));
+        assert_eq!(write(&nodes), text.as_bytes());
+    }
+
+    #[test]
+    fn an_empty_file_and_a_vars_line_hold_no_nodes() {
+        assert_eq!(parse(b""), Ok(vec![]));
+        let text = [b"vars currentEpoch 3\n", GOLDEN].concat();
+        assert_eq!(parse(&text), parse(GOLDEN));
+    }
+
+    #[test]
+    fn every_malformed_line_is_named_with_its_number_and_reason() {
+        let (a, b) = ("a".repeat(40), "b".repeat(40));
+        let me = format!("{a} :7711 myself 0 0 connected\n");
+        for (line, error) in [
+            (String::new(), "1 fields instead of 6".to_owned()),
+            (format!("{b} :1 noflags 0 0"), "5 fields instead of 6".to_owned()),
+            (format!("{b}  :1 noflags 0 0 connected"), "7 fields instead of 6".to_owned()),
+            (format!("{b} :1 noflags 0 0 conn\0cted"), "a NUL byte".to_owned()),
+            (
+                "b :1 noflags 0 0 connected".to_owned(),
+                "the node ID is not 40 letters and digits".to_owned(),
+            ),
+            (format!("{b} 1 noflags 0 0 connected"), "the address is not an IP address".to_owned()),
+            (
+                format!("{b} {}:1 noflags 0 0 connected", "1".repeat(400)),
+                "the address is not an IP address".to_owned(),
+            ),
+            (
+                format!("{b} :65536 noflags 0 0 connected"),
+                "the port is not a number from 0 to 65535".to_owned(),
+            ),
+            (format!("{b} :1 fail,x\r 0 0 connected"), "unknown flag 'x\\r'".to_owned()),
+            (format!("{b} :1 noflags -1 0 connected"), "a time is not a number".to_owned()),
+            (
+                format!("{b} :1 noflags 0 0 connecte"),
+                "the link is neither connected nor disconnected".to_owned(),
+            ),
+            (format!("{b} :1 myself 0 0 connected"), "a second node is flagged myself".to_owned()),
+            (format!("{a} :1 noflags 0 0 connected"), format!("node {a} is there twice")),
+        ] {
+            assert_eq!(error_of(&format!("{me}{line}\n")), format!("line 2: {error}"));
+        }
+        let stranger = format!("{b} :1 noflags 0 0 connected\n");
+        assert_eq!(error_of(&stranger), "line 1: the file ends and no node is flagged myself");
+    }
+
+    #[test]
+    fn a_file_cut_or_changed_anywhere_never_panics() {
+        for at in 0..GOLDEN.len() {
+            let _cut = parse(&GOLDEN[..at]);
+            for bit in 0..8 {
+                let mut text = GOLDEN.to_vec();
+                text[at] ^= 1 << bit;
+                if let Ok(nodes) = parse(&text) {
+                    assert_eq!(parse(&write(&nodes)), Ok(nodes));
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn written_lines_read_back(
+            id in any::<[u8; 20]>().prop_map(NodeId::from_random),
+            ip: Option<IpAddr>,
+            port: u16,
+            flags in (0u16..256).prop_map(|bits| {
+                NodeFlags(bits).without(NodeFlags::MEET | NodeFlags::DELETED) | NodeFlags::MYSELF
+            }),
+            times: (u64, u64),
+            linked: bool,
+        ) {
+            let node = NodeLine {
+                id, ip, port, flags,
+                ping_sent_at: UnixMs(times.0),
+                pong_received_at: UnixMs(times.1),
+                link: if linked { LinkState::Connected } else { LinkState::Disconnected },
+            };
+            prop_assert_eq!(parse(&write(&[node])), Ok(vec![node]));
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Damaged copies of recorded files and of typical requests and replies, into every
+//! decoder. None may panic, and none may take more than the bytes it was given.
+//!
+//! The damage is drawn from a seed, so a failure happens again. `FUZZ_ROUNDS` asks for
+//! more of it.
+
+use disque::base::glob;
+use disque::base::number;
+use disque::base::rng::Rng;
+use disque::proto::aof_record;
+use disque::proto::bus;
+use disque::proto::job_record::JobRecord;
+use disque::proto::nodes_conf;
+use disque::proto::quoting;
+use disque::proto::reader::Reader;
+use disque::proto::reply_reader::ReplyReader;
+use disque::proto::request::{Args, Parsed, RequestParser};
+
+const BUS_MESSAGES: &str = include_str!("golden/bus_messages.txt");
+const AOF: &[u8] = include_bytes!("golden/disque.aof");
+const NODES_CONF: &[u8] = include_bytes!("golden/nodes.conf");
+const REQUESTS: &[u8] = b"*4\r\n$6\r\nADDJOB\r\n$1\r\nq\r\n$4\r\nbody\r\n$1\r\n0\r\nPING\r\n\
+    GETJOB NOHANG FROM \"a \\x41\" 'b'\n*2\r\n$4\r\nQLEN\r\n$12\r\nabcdefghijkl\r\n*-1\r\n*0\r\nQUIT\n";
+const REPLIES: &[u8] = b"+OK\r\n-ERR syntax error\r\n:-12\r\n$4\r\nbody\r\n$-1\r\n*-1\r\n\
+    *2\r\n*2\r\n$1\r\na\r\n_\r\n:1\r\n%1\r\n+key\r\n*0\r\n";
+
+fn rounds() -> u32 {
+    std::env::var("FUZZ_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(100_000)
+}
+
+/// Runs `decode` on damaged copies of `seed`.
+fn fuzz(seed: &[u8], mut decode: impl FnMut(&mut Rng, Vec<u8>)) {
+    let mut rng = Rng::from_seed([42; 32]);
+    for _ in 0..rounds() {
+        let copy = damaged(&mut rng, seed);
+        decode(&mut rng, copy);
+    }
+}
+
+fn damaged(rng: &mut Rng, seed: &[u8]) -> Vec<u8> {
+    const TELLING: &[u8] = b"\0\xff\x7f\x80*$-09\r\n\"'\\ ";
+    let mut bytes = seed.to_vec();
+    for _ in 0..rng.below(5) {
+        if bytes.is_empty() {
+            break;
+        }
+        let at = rng.index(bytes.len());
+        match rng.below(6) {
+            0 => bytes[at] ^= 1 << rng.below(8),
+            1 => bytes[at] = TELLING[rng.index(TELLING.len())],
+            2 => bytes.insert(at, TELLING[rng.index(TELLING.len())]),
+            3 => drop(bytes.remove(at)),
+            4 => bytes.truncate(at),
+            _ => {
+                let from = rng.index(bytes.len());
+                let end = bytes.len().min(from + 1 + rng.index(40));
+                let piece = bytes[from..end].to_vec();
+                bytes.splice(at..at, piece);
+            }
+        }
+    }
+    bytes
+}
+
+#[test]
+fn requests() {
+    let mut parser_args = Vec::new();
+    fuzz(REQUESTS, |rng, text| {
+        let mut parser = RequestParser::default();
+        let (mut buffer, mut fed) = (Vec::new(), 0);
+        while fed < text.len() {
+            let end = text.len().min(fed + 1 + rng.index(64));
+            buffer.extend_from_slice(&text[fed..end]);
+            fed = end;
+            loop {
+                let consumed = match parser.parse(&mut buffer, &mut parser_args) {
+                    Ok(Parsed::Incomplete { missing }) => {
+                        assert!(missing > 0);
+                        break;
+                    }
+                    Ok(Parsed::Empty { consumed }) => consumed,
+                    Ok(Parsed::Request { consumed }) => {
+                        let args = Args::new(&buffer, &parser_args);
+                        assert!(!args.is_empty());
+                        assert!(args.iter().map(<[u8]>::len).sum::<usize>() < consumed);
+                        consumed
+                    }
+                    Err(error) => {
+                        assert!(error.to_string().starts_with("Protocol error: "));
+                        return;
+                    }
+                };
+                assert!(consumed > 0 && consumed <= buffer.len());
+                buffer.drain(..consumed);
+            }
+        }
+    });
+}
+
+#[test]
+fn replies() {
+    fuzz(REPLIES, |rng, text| {
+        let mut reader = ReplyReader::default();
+        for piece in text.chunks(1 + rng.index(32)) {
+            reader.feed(piece);
+            loop {
+                match reader.next_value() {
+                    Ok(Some(_)) => {}
+                    Ok(None) => break,
+                    Err(_) => return,
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn bus_frames() {
+    let frames = BUS_MESSAGES.lines().filter_map(|line| line.rsplit(" | ").next());
+    for hex in frames.filter(|hex| hex.starts_with("4462755a")) {
+        let digit = |byte: u8| char::from(byte).to_digit(16).expect("hex") as u8;
+        let frame: Vec<u8> =
+            hex.as_bytes().chunks(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect();
+        let mut rng = Rng::from_seed([7; 32]);
+        for _ in 0..rounds() / 8 {
+            let mut copy = damaged(&mut rng, &frame);
+            let _length = bus::frame_len(&copy);
+            // With the length put right most copies get past the header.
+            let total_len = u32::try_from(copy.len()).expect("a short frame").to_be_bytes();
+            if let Some(field) = copy.get_mut(4..8) {
+                field.copy_from_slice(&total_len);
+            }
+            if let Ok((header, message)) = bus::decode(&copy) {
+                let mut again = Vec::new();
+                bus::encode(&mut again, &header, &message);
+                assert!(bus::decode(&again).is_ok());
+            }
+        }
+    }
+}
+
+#[test]
+fn job_records() {
+    let record = AOF.split(|&byte| byte == b'$').nth(2).expect("a LOADJOB has two arguments");
+    let record = record.splitn(2, |&byte| byte == b'\n').nth(1).expect("behind its length");
+    assert!(JobRecord::decode(&mut Reader::new(record)).is_ok());
+    fuzz(record, |_, bytes| {
+        let mut reader = Reader::new(&bytes);
+        if let Ok(job) = JobRecord::decode(&mut reader) {
+            let mut again = Vec::new();
+            job.encode(&mut again);
+            assert_eq!(again, bytes[..bytes.len() - reader.len()]);
+        }
+    });
+}
+
+#[test]
+fn append_only_files() {
+    fuzz(AOF, |_, file| {
+        let mut at = 0;
+        while let Ok(Some((len, _))) = aof_record::next(&file[at..]) {
+            assert!(len > 0 && at + len <= file.len());
+            at += len;
+        }
+    });
+}
+
+#[test]
+fn nodes_files() {
+    fuzz(NODES_CONF, |_, text| {
+        if let Ok(nodes) = nodes_conf::parse(&text) {
+            let mut again = Vec::new();
+            nodes.iter().for_each(|node| nodes_conf::append_line(&mut again, node));
+            assert_eq!(nodes_conf::parse(&again), Ok(nodes));
+        }
+    });
+}
+
+#[test]
+fn lines_patterns_and_numbers() {
+    fuzz(b"set \"a\\n\\x41\" 'b' [^a-c]*?\\x -0012345678901234567890kb", |rng, text| {
+        let _words = quoting::split(&text);
+        let (pattern, subject) = text.split_at(rng.index(text.len() + 1));
+        glob::matches(pattern, subject, glob::Case::Insensitive);
+        for word in text.split(|&byte| byte == b' ') {
+            let _numbers = (number::parse_i64(word), number::parse_memory(word));
+        }
+    });
+}
