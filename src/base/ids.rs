@@ -1,5 +1,5 @@
-//! The two identifiers of Disque: nodes and jobs, in their text form, which is
-//! also their form on the wire and on disk.
+//! Identifiers: nodes and jobs in their text form, which is also their form on the
+//! wire and on disk; clients and links as this process numbers them.
 
 use std::fmt;
 
@@ -22,6 +22,21 @@ const HEX: &[u8; 16] = b"0123456789abcdef";
 
 /// The largest number of minutes that four hex digits can say.
 const TTL_MINUTES_MAX: u32 = 0xffff;
+
+/// A connected client. The generation tells a client from an earlier one that
+/// had the same slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientId {
+    pub slot: u32,
+    pub generation: u32,
+}
+
+/// A connection of the bus, made or accepted; slot and generation as in [`ClientId`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId {
+    pub slot: u32,
+    pub generation: u32,
+}
 
 impl NodeId {
     /// An ID of 40 hex digits from 20 random bytes.

@@ -33,7 +33,7 @@ impl Rng {
     /// When `bound` is 0.
     pub fn below(&mut self, bound: u32) -> u32 {
         assert!(bound > 0, "there is nothing below 0 to draw");
-        (u64::from(self.next_u32()) * u64::from(bound) >> 32) as u32
+        ((u64::from(self.next_u32()) * u64::from(bound)) >> 32) as u32
     }
 
     /// An index into a slice of `len` elements; see [`Rng::below`].

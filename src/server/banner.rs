@@ -16,8 +16,8 @@ pub fn show(config: &Config) {
         );
     } else {
         log::info!(
-                    target: RAW,
-                    r"
+                                    target: RAW,
+                                    r"
        ___   _
       |   \ (_) ___  __ _  _  _  ___    Disque {DISQUE_VERSION}, server {SERVER_VERSION}
       | |) || |(_-< / _` || || |/ -_)   ({GIT_SHA1}/{GIT_DIRTY}) {ARCH_BITS} bit
@@ -25,7 +25,7 @@ pub fn show(config: &Config) {
                        |_|              PID: {pid}
 
 "
-                );
+                                );
     }
     log::warn!("Server started, Disque version {DISQUE_VERSION}");
 }

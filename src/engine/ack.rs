@@ -1,0 +1,259 @@
+//! Acknowledgement and collection.
+//!
+//! An acked job is kept until every node that may have a copy has it acked too, so
+//! that none of them delivers it again; then it is dropped everywhere. The node that
+//! collects sends SETACK to the holders it has not heard from, waiting longer each
+//! time; each answers GOTACK. A node that knows more holders than the sender of a
+//! SETACK takes the collection over.
+
+use crate::base::ids::JobId;
+use crate::base::time::MonoMs;
+use crate::proto::bus::{Message, MessageFlags};
+
+use super::Engine;
+use super::ack_only::AckOnlyJob;
+use super::job::{EXPIRE_GRACE_MS, JobRef, JobState};
+use super::node_set::{ME, NodeRef};
+use super::replication::Kept;
+
+/// Waits between attempts to collect. C: JOB_GC_RETRY_MIN_PERIOD, JOB_GC_RETRY_MAX_PERIOD.
+const COLLECT_AGAIN_MIN_MS: u64 = 1000;
+const COLLECT_AGAIN_MAX_MS: u64 = 180_000;
+
+/// Whether a node that was asked to acknowledge a job knew it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    No,
+    Yes,
+}
+
+impl Engine {
+    fn collect_again_at(&mut self, attempts: u8) -> MonoMs {
+        let wait_ms = (COLLECT_AGAIN_MIN_MS << attempts).min(COLLECT_AGAIN_MAX_MS);
+        let at = self.now.mono.plus_ms(wait_ms);
+        self.with_time_error(at)
+    }
+
+    /// ACKJOB for one job. `Known::Yes` when it was known here and not yet acked.
+    pub(super) fn ack(&mut self, id: &JobId) -> Known {
+        if let Some(r) = self.jobs.find(id) {
+            let Some(newly) = self.acknowledge(r) else { return Known::Yes };
+            self.collect(r);
+            return newly;
+        }
+        if !self.ack_only.contains(id) {
+            self.keep_ack(id);
+        } else {
+            self.collect_ack_only(id);
+        }
+        Known::No
+    }
+
+    /// Keeps an ack of a job that is not known here. At-most-once jobs need none.
+    fn keep_ack(&mut self, id: &JobId) {
+        if self.cluster.is_alone() || self.cluster.is_leaving() || !id.is_at_least_once() {
+            return;
+        }
+        let ttl_ms = u64::from(id.ttl_minutes()) * 60_000;
+        let expire_at = self.now.mono.plus_ms(ttl_ms);
+        self.ack_only.insert(*id, expire_at, self.now.mono);
+        self.collect_ack_only(id);
+        let due_at = self.collect_again_at(0);
+        self.ack_only.reschedule(id, due_at);
+    }
+
+    /// Turns a job into an acked one and says whether it was not acked before. `None`
+    /// when the job is gone: it was waiting for copies elsewhere, which it has now.
+    pub(super) fn acknowledge(&mut self, r: JobRef) -> Option<Known> {
+        if self.jobs[r].is_acked() {
+            return Some(Known::No);
+        }
+        if matches!(self.jobs[r].state(), JobState::WaitRepl(_))
+            && self.replication_achieved(r) == Kept::No
+        {
+            return None;
+        }
+        self.dequeue(r);
+        if !self.jobs[r].is_spent() {
+            self.log_deljob(r);
+        }
+        let next_attempt_at = self.collect_again_at(0);
+        let job = &mut self.jobs[r];
+        job.set_state(JobState::Acked(None));
+        job.requeue_at = next_attempt_at;
+        self.jobs.reschedule(r);
+        Some(Known::Yes)
+    }
+
+    /// The timed attempt to collect an acked job.
+    pub(super) fn collect_due(&mut self, r: JobRef) {
+        let id = self.jobs[r].id;
+        self.collect(r);
+        if let Some(r) = self.jobs.find(&id) {
+            let at = self.collect_again_at(self.jobs[r].gc_attempts());
+            self.jobs[r].requeue_at = at;
+            self.jobs.reschedule(r);
+        }
+    }
+
+    /// One attempt to collect an acked job; afterwards it may be gone.
+    pub(super) fn collect(&mut self, r: JobRef) {
+        self.jobs[r].count_gc_attempt();
+        if self.is_acked_everywhere(r) {
+            log::debug!("collected {}: acked by all holders", self.jobs[r].id);
+            self.unregister(r);
+            return;
+        }
+        self.jobs.add_confirmed_ack(r, ME);
+        let id = self.jobs[r].id;
+        let holders = self.jobs.may_have(r);
+        let may_have = u32::try_from(holders.len()).unwrap_or(u32::MAX);
+        let confirmed = self.jobs.confirmed(r);
+        let targets: Vec<NodeRef> =
+            holders.iter().copied().filter(|node| !confirmed.contains(node)).collect();
+        let message = Message::SetAck { id, may_have };
+        self.cluster.send(&mut self.out, &targets, MessageFlags::NONE, &message);
+    }
+
+    /// Whether every other node that may have the job has it acked.
+    ///
+    /// Differs from C, which compares the sizes of the two sets: a node that acked a
+    /// job it is no holder of would then be counted for a holder that never heard.
+    fn is_acked_everywhere(&self, r: JobRef) -> bool {
+        let confirmed = self.jobs.confirmed(r);
+        let holders = self.jobs.may_have(r);
+        !holders.is_empty() && holders.iter().all(|node| *node == ME || confirmed.contains(node))
+    }
+
+    /// The timed look at an ack without a job.
+    pub(super) fn collect_ack_only_due(&mut self, id: JobId) {
+        let Some(ack) = self.ack_only.get(&id) else { return };
+        if ack.expire_at <= self.now.mono {
+            self.ack_only.remove(&id);
+            return;
+        }
+        self.collect_ack_only(&id);
+        if let Some(ack) = self.ack_only.get(&id) {
+            let (attempts, removal_at) = (ack.gc_attempts, ack.expire_at.plus_ms(EXPIRE_GRACE_MS));
+            let due_at = self.collect_again_at(attempts).min(removal_at);
+            self.ack_only.reschedule(&id, due_at);
+        }
+    }
+
+    /// Asks all nodes that did not answer yet whether they know the job.
+    fn collect_ack_only(&mut self, id: &JobId) {
+        if self.cluster.is_alone() {
+            self.ack_only.remove(id);
+            return;
+        }
+        let Some(ack) = self.ack_only.get_mut(id) else { return };
+        ack.count_gc_attempt();
+        ack.confirm(ME);
+        let targets: Vec<NodeRef> =
+            self.cluster.known().filter(|node| !ack.confirmed.contains(node)).collect();
+        let message = Message::SetAck { id: *id, may_have: 0 };
+        self.cluster.send(&mut self.out, &targets, MessageFlags::NONE, &message);
+    }
+
+    /// SETACK: a node has this job acked and knows of `may_have` holders.
+    pub(super) fn on_set_ack(&mut self, from: NodeRef, id: JobId, may_have: u32) {
+        let Some(r) = self.jobs.find(&id) else {
+            // Differs from C: towards another ack without a job this node does not
+            // claim to know the job. In C both drop theirs, each leaving the
+            // collection to the other.
+            let known =
+                if self.ack_only.contains(&id) && may_have > 0 { Known::Yes } else { Known::No };
+            self.send_got_ack(from, id, known);
+            return;
+        };
+        if self.acknowledge(r).is_none() {
+            return;
+        }
+        let holders = u32::try_from(self.jobs.may_have(r).len()).unwrap_or(u32::MAX);
+        if holders <= may_have {
+            self.send_got_ack(from, id, Known::Yes);
+        } else {
+            if may_have == 0 {
+                self.send_got_ack(from, id, Known::Yes);
+            }
+            self.collect(r);
+        }
+    }
+
+    fn send_got_ack(&mut self, to: NodeRef, id: JobId, known: Known) {
+        let message = Message::GotAck { id, known: known == Known::Yes };
+        self.cluster.send(&mut self.out, &[to], MessageFlags::NONE, &message);
+    }
+
+    /// Tells a node that queued or works on a job that it is acked.
+    pub(super) fn send_set_ack(&mut self, to: NodeRef, id: JobId) {
+        let holders = self.jobs.find(&id).map_or(0, |r| self.jobs.may_have(r).len());
+        let may_have = u32::try_from(holders).unwrap_or(u32::MAX);
+        let message = Message::SetAck { id, may_have };
+        self.cluster.send(&mut self.out, &[to], MessageFlags::NONE, &message);
+    }
+
+    /// GOTACK: a node answers a SETACK.
+    pub(super) fn on_got_ack(&mut self, from: NodeRef, id: JobId, known: Known) {
+        if self.ack_only.contains(&id) {
+            self.on_got_ack_of_ack_only(from, id, known);
+            return;
+        }
+        let Some(r) = self.jobs.find(&id).filter(|r| self.jobs[*r].is_acked()) else { return };
+        if known == Known::Yes || self.jobs.may_have(r).contains(&from) {
+            self.jobs.add_may_have(r, from);
+            if self.jobs.has_confirmed(r) {
+                self.jobs.add_confirmed_ack(r, from);
+            }
+        }
+        if self.jobs.has_confirmed(r) && self.is_acked_everywhere(r) {
+            log::debug!("collected {id}: acked by all holders");
+            self.tell_holders(r, MessageFlags::NONE, &Message::DelJob(id));
+            self.unregister(r);
+        }
+    }
+
+    fn on_got_ack_of_ack_only(&mut self, from: NodeRef, id: JobId, known: Known) {
+        if known == Known::Yes {
+            // The other node collects.
+            self.ack_only.remove(&id);
+            return;
+        }
+        let Some(ack) = self.ack_only.get_mut(&id) else { return };
+        ack.confirm(from);
+        if is_known_to_nobody(ack, self.cluster.known()) {
+            self.ack_only.remove(&id);
+        }
+    }
+
+    /// FASTACK for one job: dropped here and, with a message that may get lost,
+    /// elsewhere. `Known::Yes` when it was here.
+    pub(super) fn fast_ack(&mut self, id: &JobId) -> Known {
+        if let Some(r) = self.jobs.find(id) {
+            self.tell_holders(r, MessageFlags::NONE, &Message::DelJob(*id));
+            self.unregister(r);
+            return Known::Yes;
+        }
+        if self.ack_only.remove(id) {
+            return Known::Yes;
+        }
+        self.cluster.broadcast(&mut self.out, MessageFlags::NONE, &Message::DelJob(*id));
+        Known::No
+    }
+
+    /// Drops a job here and nowhere else, for DELJOB the command and the message.
+    pub(super) fn delete(&mut self, id: &JobId) -> Known {
+        if let Some(r) = self.jobs.find(id) {
+            self.unregister(r);
+            Known::Yes
+        } else if self.ack_only.remove(id) {
+            Known::Yes
+        } else {
+            Known::No
+        }
+    }
+}
+
+fn is_known_to_nobody(ack: &AckOnlyJob, mut known_nodes: impl Iterator<Item = NodeRef>) -> bool {
+    known_nodes.all(|node| node == ME || ack.confirmed.contains(&node))
+}

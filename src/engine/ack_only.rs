@@ -1,0 +1,127 @@
+//! Acks without a job: a client acknowledged here what this node never saw.
+//!
+//! The ack is kept and told to everybody until a node that knows the job takes over,
+//! or all nodes said that they do not know it, or the TTL that the ID carries is over.
+//! C calls it a dummy ack and keeps it as a job with an empty set of nodes; here it is
+//! its own kind, so that no message can queue it. At most
+//! [`ACK_ONLY_JOBS_MAX`] are kept, the oldest is dropped first.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::base::ids::JobId;
+use crate::base::limits::ACK_ONLY_JOBS_MAX;
+use crate::base::time::MonoMs;
+
+use super::job::GC_ATTEMPTS_MAX;
+use super::node_set::NodeRef;
+
+#[derive(Debug)]
+pub struct AckOnlyJob {
+    pub expire_at: MonoMs,
+    /// Place in the order of arrival.
+    serial: u64,
+    /// When the ack is looked at again.
+    pub due_at: MonoMs,
+    pub gc_attempts: u8,
+    /// Nodes that said they do not know the job, this one included.
+    pub confirmed: Vec<NodeRef>,
+}
+
+#[derive(Default)]
+pub struct AckOnlyJobs {
+    acks: BTreeMap<JobId, AckOnlyJob>,
+    due: BTreeSet<(MonoMs, JobId)>,
+    by_age: BTreeMap<u64, JobId>,
+    last_serial: u64,
+}
+
+impl AckOnlyJobs {
+    pub fn len(&self) -> usize {
+        self.acks.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.acks.is_empty()
+    }
+
+    pub fn get(&self, id: &JobId) -> Option<&AckOnlyJob> {
+        self.acks.get(id)
+    }
+
+    pub fn get_mut(&mut self, id: &JobId) -> Option<&mut AckOnlyJob> {
+        self.acks.get_mut(id)
+    }
+
+    pub fn contains(&self, id: &JobId) -> bool {
+        self.acks.contains_key(id)
+    }
+
+    /// Keeps an ack that is not known yet, due at `due_at`.
+    pub fn insert(&mut self, id: JobId, expire_at: MonoMs, due_at: MonoMs) {
+        if self.acks.len() == ACK_ONLY_JOBS_MAX {
+            self.drop_oldest();
+        }
+        self.last_serial += 1;
+        let serial = self.last_serial;
+        let ack = AckOnlyJob { expire_at, serial, due_at, gc_attempts: 0, confirmed: Vec::new() };
+        self.acks.insert(id, ack);
+        self.due.insert((due_at, id));
+        self.by_age.insert(serial, id);
+    }
+
+    pub fn remove(&mut self, id: &JobId) -> bool {
+        let Some(ack) = self.acks.remove(id) else { return false };
+        self.due.remove(&(ack.due_at, *id));
+        self.by_age.remove(&ack.serial);
+        true
+    }
+
+    /// Makes room; `false` when there is nothing to drop.
+    pub fn drop_oldest(&mut self) -> bool {
+        let oldest = self.by_age.first_key_value().map(|(_, &id)| id);
+        oldest.is_some_and(|id| self.remove(&id))
+    }
+
+    /// Schedules the next look at an ack.
+    pub fn reschedule(&mut self, id: &JobId, due_at: MonoMs) {
+        if let Some(ack) = self.acks.get_mut(id) {
+            self.due.remove(&(ack.due_at, *id));
+            ack.due_at = due_at;
+            self.due.insert((due_at, *id));
+        }
+    }
+
+    /// An ack that is due; the caller reschedules or removes it.
+    pub fn pop_due(&mut self, now: MonoMs) -> Option<JobId> {
+        self.due.first().filter(|(at, _)| *at <= now).map(|&(_, id)| id)
+    }
+
+    pub fn next_at(&self) -> MonoMs {
+        self.due.first().map_or(MonoMs::NEVER, |&(at, _)| at)
+    }
+
+    pub fn clear(&mut self) {
+        self.acks.clear();
+        self.due.clear();
+        self.by_age.clear();
+    }
+
+    /// Panics unless the three indexes agree.
+    pub fn check_invariants(&self) {
+        assert_eq!(self.acks.len(), self.due.len(), "every ack is due once");
+        assert_eq!(self.acks.len(), self.by_age.len(), "every ack has one age");
+        assert!(self.acks.len() <= ACK_ONLY_JOBS_MAX, "acks without a job are bounded");
+    }
+}
+
+impl AckOnlyJob {
+    pub fn count_gc_attempt(&mut self) {
+        self.gc_attempts = (self.gc_attempts + 1).min(GC_ATTEMPTS_MAX);
+    }
+
+    pub fn confirm(&mut self, node: NodeRef) {
+        if !self.confirmed.contains(&node) {
+            self.confirmed.push(node);
+        }
+    }
+}

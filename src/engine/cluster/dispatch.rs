@@ -1,0 +1,133 @@
+//! Messages about jobs, from known nodes only: one function a message.
+//!
+//! Right bytes at the wrong moment are normal here and change nothing. A job that is
+//! acked on this node stays acked whatever a peer says of it: the peer is told so.
+
+use crate::base::ids::JobId;
+use crate::engine::Engine;
+use crate::engine::ack::Known;
+use crate::engine::delivery::Nack;
+use crate::engine::job::{JobFlags, JobRef, JobState};
+use crate::engine::node_set::NodeRef;
+use crate::engine::queue::Pause;
+use crate::engine::replication::Confirm;
+use crate::proto::bus::{Message, MessageFlags};
+
+/// Which of the two messages that put a job's next delivery off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PutOff {
+    Queued,
+    Working,
+}
+
+impl Engine {
+    /// A message about jobs or queues, from a node that is known.
+    pub(super) fn job_message(
+        &mut self,
+        from: NodeRef,
+        flags: MessageFlags,
+        message: &Message<'_>,
+    ) {
+        match message {
+            Message::ReplJob(record) => {
+                let confirm =
+                    if flags.has(MessageFlags::NOREPLY) { Confirm::No } else { Confirm::Yes };
+                self.on_repl_job(from, record, confirm);
+            }
+            Message::GotJob(id) => self.on_got_job(from, *id),
+            Message::Enqueue { id, delay_secs } => self.on_enqueue(from, *id, *delay_secs),
+            Message::Queued(id) => self.on_put_off(from, *id, PutOff::Queued, flags),
+            Message::Working(id) => self.on_put_off(from, *id, PutOff::Working, flags),
+            Message::SetAck { id, may_have } => self.on_set_ack(from, *id, *may_have),
+            Message::WillQueue(id) => self.on_will_queue(from, *id),
+            Message::GotAck { id, known } => {
+                let known = if *known { Known::Yes } else { Known::No };
+                self.on_got_ack(from, *id, known);
+            }
+            Message::DelJob(id) => {
+                self.delete(id);
+            }
+            Message::NeedJobs { queue, count } => self.on_need_jobs(from, queue, *count),
+            Message::YourJobs(jobs) => self.on_your_jobs(from, *jobs),
+            Message::Pause { queue, flags } => {
+                self.set_pause(queue, Pause::NONE.with(Pause(*flags)))
+            }
+            Message::Ping(_) | Message::Pong(_) | Message::Meet(_) | Message::Fail(_) => {}
+        }
+    }
+
+    /// ENQUEUE: this node is to be the first that queues the job, after a delay.
+    ///
+    /// Differs from C, where an at-most-once job has no requeue time on a node that got
+    /// a copy, and so is never queued: one that was not delivered gets one now.
+    fn on_enqueue(&mut self, from: NodeRef, id: JobId, delay_secs: u32) {
+        if self.is_acked_here(&id) {
+            self.send_set_ack(from, id);
+            return;
+        }
+        let Some(r) = self.jobs.find(&id) else { return };
+        let job = &self.jobs[r];
+        if !job.is_active()
+            || self.queues[job.queue].live().is_some_and(|queue| queue.pause.is_in())
+            || (job.is_at_most_once() && job.flags.has(JobFlags::DELIVERED))
+        {
+            return;
+        }
+        let requeue_at = self.now.mono.plus_ms(u64::from(delay_secs) * 1000);
+        let job = &mut self.jobs[r];
+        job.flags.clear(JobFlags::BROADCAST_QUEUED);
+        job.requeue_at = requeue_at;
+        if delay_secs == 0 {
+            self.enqueue(r, Nack::No);
+        } else {
+            self.jobs.reschedule(r);
+        }
+    }
+
+    /// QUEUED, WORKING: another node queued the job, or a client works on it there.
+    fn on_put_off(&mut self, from: NodeRef, id: JobId, why: PutOff, flags: MessageFlags) {
+        if self.is_acked_here(&id) {
+            self.send_set_ack(from, id);
+            return;
+        }
+        let Some(r) = self.jobs.find(&id) else { return };
+        if why == PutOff::Working || self.outranks_me(from, r) {
+            self.dequeue(r);
+        }
+        self.put_off_requeue(r);
+        if why == PutOff::Queued {
+            let job = &mut self.jobs[r];
+            if flags.has(MessageFlags::INCR_NACKS) {
+                job.nack_count = job.nack_count.saturating_add(1);
+            }
+            if flags.has(MessageFlags::INCR_DELIV) {
+                job.delivery_count = job.delivery_count.saturating_add(1);
+            }
+        }
+    }
+
+    /// Which of two nodes that queued the same job keeps it queued. It depends on the
+    /// job, so that no node gets all of the load. C: cluster.c compareNodeIDsByJob.
+    fn outranks_me(&self, node: NodeRef, r: JobRef) -> bool {
+        let random_part = &self.jobs[r].id.0[11..35];
+        let rank = |id: &[u8; 40]| -> [u8; 40] {
+            core::array::from_fn(|i| id[i] ^ random_part[i % random_part.len()])
+        };
+        rank(&self.cluster.id(node).0) > rank(&self.cluster.my_id().0)
+    }
+
+    /// WILLQUEUE: another node is about to queue the job.
+    fn on_will_queue(&mut self, from: NodeRef, id: JobId) {
+        if self.is_acked_here(&id) {
+            self.send_set_ack(from, id);
+            return;
+        }
+        let Some(r) = self.jobs.find(&id) else { return };
+        if matches!(self.jobs[r].state(), JobState::Active | JobState::Queued) {
+            self.jobs.add_may_have(r, from);
+        }
+        if self.jobs[r].is_queued() {
+            self.tell_holders(r, MessageFlags::NONE, &Message::Queued(id));
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! ACKJOB and FASTACK, and the shape that all commands with a list of IDs share.
+
+use crate::base::ids::JobId;
+use crate::base::limits::COMMAND_SLICE;
+use crate::engine::Engine;
+use crate::engine::ack::Known;
+use crate::engine::command::{Call, CommandResult, Outcome};
+use crate::engine::error::CommandError;
+
+use super::{Ids, Progress};
+
+/// ACKJOB id [id ...] -> integer: how many were known here and not yet acked.
+///
+/// Every ID is checked before any job is touched. No IDs at all: 0, as in C.
+pub fn ackjob(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
+    for_each_id(engine, call, |engine, id| engine.ack(id) == Known::Yes)
+}
+
+/// FASTACK id [id ...] -> integer: how many were here. The jobs are dropped here and,
+/// with one message that may get lost, wherever they may be.
+pub fn fastack(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
+    for_each_id(engine, call, |engine, id| engine.fast_ack(id) == Known::Yes)
+}
+
+/// Does the same to every ID, in slices, and answers for how many it was true.
+pub(super) fn for_each_id(
+    engine: &mut Engine,
+    call: &Call<'_>,
+    mut act: impl FnMut(&mut Engine, &JobId) -> bool,
+) -> CommandResult {
+    let ids = call.args.from(1);
+    let mut so_far = match engine.progress.remove(&call.client) {
+        Some(Progress::Ids(so_far)) => so_far,
+        _ => {
+            if ids.iter().any(|id| JobId::parse(id).is_none()) {
+                return Err(CommandError::BadId);
+            }
+            Ids::default()
+        }
+    };
+    let end = ids.len().min(so_far.done + COMMAND_SLICE);
+    for index in so_far.done..end {
+        let id = JobId::parse(&ids[index]).ok_or(CommandError::BadId)?;
+        so_far.count += i64::from(act(engine, &id));
+    }
+    if end < ids.len() {
+        so_far.done = end;
+        engine.progress.insert(call.client, Progress::Ids(so_far));
+        return Ok(Outcome::Again);
+    }
+    engine.reply(call.client, call.resp).integer(so_far.count);
+    Ok(Outcome::Done)
+}

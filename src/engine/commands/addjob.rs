@@ -1,0 +1,180 @@
+//! ADDJOB: a job enters the cluster.
+
+use crate::base::ids::JobId;
+use crate::base::time::{MonoMs, UnixMs};
+use crate::engine::Engine;
+use crate::engine::blocked::Wait;
+use crate::engine::command::{Call, CommandResult, Outcome};
+use crate::engine::error::CommandError;
+use crate::engine::job::{Job, JobRef, NewJob};
+use crate::engine::jobs::Replication;
+use crate::engine::node_set::NodeSet;
+use crate::engine::options::{Options, deadline, is};
+use crate::engine::persistence::saturate_u32;
+use crate::engine::replication::Confirm;
+
+const TTL_DEFAULT_SECS: u64 = 86_400;
+/// Copies wanted when nothing is said, in a cluster that has as many nodes.
+const REPLICATE_DEFAULT: usize = 3;
+/// Retry is a tenth of the TTL when nothing is said, and at most this. C: JOB_DEFAULT_RETRY_MAX.
+const RETRY_DEFAULT_MAX_SECS: u64 = 300;
+
+/// Whether the producer waits for the copies.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Synchronous,
+    Async,
+}
+
+/// What an ADDJOB asks for, in the widths that a job has.
+struct Request<'a> {
+    queue: &'a [u8],
+    body: &'a [u8],
+    deadline: MonoMs,
+    repl: u16,
+    ttl_secs: u32,
+    retry_secs: u32,
+    delay_secs: u32,
+    /// 0 when the queue may have any length.
+    queue_len_max: u64,
+    mode: Mode,
+}
+
+/// ADDJOB queue body ms-timeout [REPLICATE n] [TTL s] [RETRY s] [DELAY s] [MAXLEN n]
+/// [ASYNC] -> status: the job's ID.
+///
+/// Options come in any order. TTL, RETRY and DELAY that do not fit their 32 bits are
+/// kept at the maximum. Nothing is done unless everything is valid.
+pub fn addjob(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
+    let request = parse(engine, call)?;
+    check(engine, &request)?;
+    let r = make_job(engine, &request);
+    let external = engine.takes_no_copies();
+    let copies_elsewhere = usize::from(request.repl) - usize::from(!external);
+    if request.mode == Mode::Synchronous && copies_elsewhere > 0 {
+        let replication = Replication {
+            client: call.client,
+            resp: call.resp,
+            confirmed: if external { vec![] } else { vec![crate::engine::node_set::ME] },
+            retry_at: MonoMs::NEVER,
+        };
+        engine.blocked.begin(call.client, Wait::Replication(r), request.deadline);
+        engine.await_copies(r, replication, copies_elsewhere);
+        return Ok(Outcome::Blocked);
+    }
+    let id = engine.jobs[r].id;
+    if copies_elsewhere > 0 {
+        engine.replicate(r, copies_elsewhere, Confirm::No);
+    }
+    if external {
+        let holders = engine.jobs.may_have(r);
+        if !holders.is_empty() {
+            let chosen = holders[engine.rng.index(holders.len())];
+            engine.send_enqueue(chosen, r);
+        }
+        engine.forget(r);
+    } else {
+        engine.release_to_queue(r);
+    }
+    engine.reply(call.client, call.resp).status(id.0);
+    Ok(Outcome::Done)
+}
+
+fn parse<'a>(engine: &Engine, call: &'a Call<'_>) -> Result<Request<'a>, CommandError> {
+    let size = engine.cluster.size();
+    let mut replicate = size.min(REPLICATE_DEFAULT) as u64;
+    let (mut ttl, mut retry, mut delay, mut queue_len_max) = (TTL_DEFAULT_SECS, None, 0, 0);
+    let mut mode = Mode::Synchronous;
+    let mut options = Options::new(call.args, 4);
+    while let Some(word) = options.word() {
+        if is(word, "replicate") {
+            replicate = options.number(1, CommandError::Replicate)?;
+            if replicate > u64::from(u16::MAX) {
+                return Err(CommandError::Replicate);
+            }
+        } else if is(word, "ttl") {
+            ttl = options.number(1, CommandError::Ttl)?;
+        } else if is(word, "retry") {
+            retry = Some(options.number(0, CommandError::Retry)?);
+        } else if is(word, "delay") {
+            delay = options.number(0, CommandError::Delay)?;
+        } else if is(word, "maxlen") {
+            queue_len_max = options.number(1, CommandError::Maxlen)?;
+        } else if is(word, "async") {
+            mode = Mode::Async;
+        } else {
+            return Err(CommandError::Syntax);
+        }
+    }
+    let deadline = deadline(&call.args[3], engine.now.mono)?;
+    if replicate > 1 && retry == Some(0) {
+        return Err(CommandError::RetryZeroNeedsOneCopy);
+    }
+    if delay >= ttl {
+        return Err(CommandError::DelayBeyondTtl);
+    }
+    let retry = retry.unwrap_or_else(|| (ttl / 10).clamp(1, RETRY_DEFAULT_MAX_SECS));
+    // The TTL's end is kept as 32 bits of unix seconds.
+    let ttl_max = u64::from(u32::MAX).saturating_sub(engine.now.wall.secs());
+    Ok(Request {
+        queue: &call.args[1],
+        body: &call.args[2],
+        deadline,
+        repl: replicate as u16,
+        ttl_secs: saturate_u32(ttl.min(ttl_max)),
+        retry_secs: saturate_u32(retry),
+        delay_secs: saturate_u32(delay),
+        queue_len_max,
+        mode,
+    })
+}
+
+/// Whether the job can be taken now.
+fn check(engine: &Engine, request: &Request<'_>) -> Result<(), CommandError> {
+    let external = engine.takes_no_copies();
+    let needed = usize::from(request.repl) - usize::from(!external);
+    let reachable = engine.cluster.reachable_count();
+    if needed > reachable {
+        if external && needed - 1 == reachable {
+            return Err(CommandError::NotEnoughNodesWithoutMe(if engine.cluster.is_leaving() {
+                "I'm leaving the cluster"
+            } else {
+                "I'm out of memory"
+            }));
+        }
+        return Err(CommandError::NotEnoughNodes);
+    }
+    if let Some(queue) = engine.queues.find_live(request.queue) {
+        if request.queue_len_max > 0 && queue.jobs.len() as u64 >= request.queue_len_max {
+            return Err(CommandError::QueueTooLong);
+        }
+        if queue.pause.is_in() {
+            return Err(CommandError::Paused);
+        }
+    }
+    Ok(())
+}
+
+/// Registers the job, active and unscheduled.
+fn make_job(engine: &mut Engine, request: &Request<'_>) -> JobRef {
+    let now = engine.now;
+    let random = engine.rng.bytes();
+    let id = JobId::generate(engine.cluster.my_id(), random, request.ttl_secs, request.retry_secs);
+    // C: job.c addjobCommand: the clock's milliseconds, and a counter within each.
+    engine.last_ctime = (now.wall.0 * 1_000_000).max(engine.last_ctime + 1);
+    let expire_at_secs = now.wall.secs() + u64::from(request.ttl_secs);
+    let may_have = if engine.takes_no_copies() { NodeSet::default() } else { NodeSet::me() };
+    let queue = engine.queues.name_for_job(request.queue);
+    engine.jobs.insert(Job::new(NewJob {
+        id,
+        ctime: engine.last_ctime,
+        body: request.body.into(),
+        queue,
+        expire_at: now.mono_at(UnixMs(expire_at_secs * 1000)),
+        requeue_at: now.mono.plus_ms(u64::from(request.delay_secs) * 1000),
+        delay_secs: request.delay_secs,
+        retry_secs: request.retry_secs,
+        repl: request.repl,
+        may_have,
+    }))
+}

@@ -1,0 +1,177 @@
+//! GETJOB: jobs for a consumer, now or when they come.
+
+use crate::base::limits::{COMMAND_SLICE, GETJOB_REPLY_MAX};
+use crate::base::number::parse_i64;
+use crate::base::time::MonoMs;
+use crate::engine::blocked::{Counters, JobsWait, Wait};
+use crate::engine::command::{Call, CommandResult, Outcome};
+use crate::engine::delivery::write_row;
+use crate::engine::error::CommandError;
+use crate::engine::federation::Need;
+use crate::engine::job::JobRef;
+use crate::engine::options::{Options, deadline, is};
+use crate::engine::queue::QueueRef;
+use crate::engine::{Engine, More};
+use crate::proto::reply::ReplyWriter;
+use crate::proto::request::Args;
+
+use super::{Progress, Rows};
+
+/// What happens when there is no job.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum IfEmpty {
+    Block,
+    Answer,
+}
+
+struct Request {
+    count_max: usize,
+    deadline: MonoMs,
+    if_empty: IfEmpty,
+    counters: Counters,
+    /// Where the queue names begin, counted from the command's name.
+    queues_at: usize,
+}
+
+/// GETJOB [NOHANG] [TIMEOUT ms] [COUNT n] [WITHCOUNTERS] FROM queue [queue ...]
+/// -> array of `[queue, id, body]`, or a null array when there was none in time.
+///
+/// The queues are looked at in the order given, one job from each, again and again
+/// until there are `n` or none is left. A blocked client gets one job, whatever COUNT.
+/// Everything behind FROM is a queue's name. Every queue looked for comes into being.
+pub fn getjob(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
+    let request = parse(engine, call)?;
+    let names = call.args.from(request.queues_at);
+    let mut so_far = match engine.progress.remove(&call.client) {
+        Some(Progress::Rows(so_far)) => so_far,
+        _ => Rows::default(),
+    };
+    let mut fetched = core::mem::take(&mut engine.fetched);
+    let more = fetch(engine, &names, &request, &mut so_far, &mut fetched);
+    let outcome = if more == More::Yes {
+        let mut rows = ReplyWriter::new(&mut so_far.encoded, call.resp);
+        engine.write_rows(&mut rows, &fetched, request.counters);
+        so_far.count += fetched.len();
+        engine.progress.insert(call.client, Progress::Rows(so_far));
+        Ok(Outcome::Again)
+    } else if so_far.count + fetched.len() > 0 {
+        let mut replies = core::mem::take(&mut engine.out.replies);
+        replies.to(call.client, call.resp).array(so_far.count + fetched.len());
+        replies.bytes.extend_from_slice(&so_far.encoded);
+        engine.write_rows(&mut replies.to(call.client, call.resp), &fetched, request.counters);
+        engine.out.replies = replies;
+        Ok(Outcome::Done)
+    } else {
+        none_found(engine, call, &request)
+    };
+    fetched.clear();
+    engine.fetched = fetched;
+    outcome
+}
+
+/// Fetches one job from each queue, again and again, for as long as a slice lasts.
+fn fetch(
+    engine: &mut Engine,
+    names: &Args<'_>,
+    request: &Request,
+    so_far: &mut Rows,
+    fetched: &mut Vec<JobRef>,
+) -> More {
+    let mut bytes = so_far.encoded.len();
+    let mut opened: Option<(usize, QueueRef)> = None;
+    for _ in 0..COMMAND_SLICE {
+        if so_far.count + fetched.len() == request.count_max || bytes >= GETJOB_REPLY_MAX {
+            return More::No;
+        }
+        if so_far.next_queue == names.len() {
+            if !so_far.found_in_pass {
+                return More::No;
+            }
+            so_far.next_queue = 0;
+            so_far.found_in_pass = false;
+        }
+        let at = so_far.next_queue;
+        so_far.next_queue += 1;
+        let q = match opened {
+            Some((index, q)) if index == at => q,
+            _ => engine.queues.open(&names[at], engine.now.mono),
+        };
+        opened = Some((at, q));
+        if let Some(r) = engine.fetch_for_client(q) {
+            bytes += engine.jobs[r].body.len();
+            fetched.push(r);
+            so_far.found_in_pass = true;
+            engine.note_emptied(q);
+        } else {
+            engine.need_jobs(q, Need::ClientsWaiting);
+        }
+    }
+    More::Yes
+}
+
+fn none_found(engine: &mut Engine, call: &Call<'_>, request: &Request) -> CommandResult {
+    if request.if_empty == IfEmpty::Answer {
+        engine.reply(call.client, call.resp).null_array();
+        return Ok(Outcome::Done);
+    }
+    if engine.cluster.is_leaving() {
+        return Err(CommandError::Leaving);
+    }
+    let ticket = engine.blocked.next_ticket();
+    let mut queues: Vec<QueueRef> = Vec::new();
+    for name in call.args.from(request.queues_at).iter() {
+        let q = engine.queues.open(name, engine.now.mono);
+        let queue = engine.queues.revive(q, engine.now.mono);
+        // One that is named twice is waited for once.
+        if queue.waiters.insert(ticket, call.client).is_none() {
+            queues.push(q);
+        }
+    }
+    let wait =
+        JobsWait { queues: queues.into(), ticket, resp: call.resp, counters: request.counters };
+    engine.blocked.begin(call.client, Wait::Jobs(wait), request.deadline);
+    Ok(Outcome::Blocked)
+}
+
+impl Engine {
+    /// Writes a row for each of these jobs.
+    fn write_rows(&self, reply: &mut ReplyWriter<'_>, jobs: &[JobRef], counters: Counters) {
+        for &r in jobs {
+            let job = &self.jobs[r];
+            write_row(reply, &self.queues[job.queue].name, job, counters);
+        }
+    }
+}
+
+fn parse(engine: &Engine, call: &Call<'_>) -> Result<Request, CommandError> {
+    let mut request = Request {
+        count_max: 1,
+        deadline: MonoMs::NEVER,
+        if_empty: IfEmpty::Block,
+        counters: Counters::No,
+        queues_at: 0,
+    };
+    let mut options = Options::new(call.args, 1);
+    while let Some(word) = options.word() {
+        if is(word, "nohang") {
+            request.if_empty = IfEmpty::Answer;
+        } else if is(word, "withcounters") {
+            request.counters = Counters::Yes;
+        } else if is(word, "timeout") {
+            request.deadline = deadline(options.value()?, engine.now.mono)?;
+        } else if is(word, "count") {
+            let count = parse_i64(options.value()?).filter(|count| *count > 0);
+            let count = count.ok_or(CommandError::Count)?;
+            request.count_max = usize::try_from(count).unwrap_or(usize::MAX);
+        } else if is(word, "from") {
+            request.queues_at = options.position();
+            break;
+        } else {
+            return Err(CommandError::Syntax);
+        }
+    }
+    if request.queues_at == 0 || request.queues_at >= call.args.len() {
+        return Err(CommandError::Syntax);
+    }
+    Ok(request)
+}

@@ -1,0 +1,196 @@
+//! Commands on jobs that are there: SHOW, DELJOB, ENQUEUE, NACK, DEQUEUE, WORKING, LOADJOB.
+
+use crate::base::ids::JobId;
+use crate::base::time::{MonoMs, UnixMs};
+use crate::base::wheel::Scheduled as _;
+use crate::engine::Engine;
+use crate::engine::ack::Known;
+use crate::engine::ack_only::AckOnlyJob;
+use crate::engine::command::{Call, CommandResult, Outcome};
+use crate::engine::delivery::Nack;
+use crate::engine::error::CommandError;
+use crate::engine::job::{JobFlags, JobRef};
+use crate::engine::node_set::NodeRef;
+use crate::engine::persistence::expire_unix_secs;
+use crate::proto::bus::{Message, MessageFlags};
+use crate::proto::reply::ReplyWriter;
+
+use super::ack::for_each_id;
+
+fn id_argument(call: &Call<'_>) -> Result<JobId, CommandError> {
+    JobId::parse(&call.args[1]).ok_or(CommandError::BadId)
+}
+
+/// SHOW id -> 15 pairs of name and value, or null for a job not known here.
+pub fn show(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
+    let id = id_argument(call)?;
+    let mut replies = core::mem::take(&mut engine.out.replies);
+    let mut reply = replies.to(call.client, call.resp);
+    if let Some(r) = engine.jobs.find(&id) {
+        engine.write_job(&mut reply, r);
+    } else if let Some(ack) = engine.ack_only.get(&id) {
+        engine.write_ack_only(&mut reply, &id, ack);
+    } else {
+        reply.null_bulk();
+    }
+    engine.out.replies = replies;
+    Ok(Outcome::Done)
+}
+
+impl Engine {
+    /// A job as SHOW and JSCAN REPLY all present it.
+    pub(super) fn write_job(&self, reply: &mut ReplyWriter<'_>, r: JobRef) {
+        let job = &self.jobs[r];
+        let now = self.now;
+        let ttl_left = u64::from(expire_unix_secs(job, now)).saturating_sub(now.wall.secs());
+        reply.array(30);
+        reply.bulk(b"id");
+        reply.bulk(job.id.0);
+        reply.bulk(b"queue");
+        reply.bulk(&self.queues[job.queue].name);
+        reply.bulk(b"state");
+        reply.bulk(job.state().name());
+        write_integer(reply, "repl", u64::from(job.repl));
+        write_integer(reply, "ttl", ttl_left);
+        write_integer(reply, "ctime", job.ctime);
+        write_integer(reply, "delay", u64::from(job.delay_secs));
+        write_integer(reply, "retry", u64::from(job.retry_secs));
+        write_integer(reply, "nacks", u64::from(job.nack_count));
+        write_integer(reply, "additional-deliveries", u64::from(job.delivery_count));
+        self.write_nodes(reply, "nodes-delivered", self.jobs.may_have(r));
+        self.write_nodes(reply, "nodes-confirmed", self.jobs.confirmed(r));
+        // What is kept here of an acked job is when it is collected.
+        let requeue_at = if job.is_acked() { MonoMs::NEVER } else { job.requeue_at };
+        write_wait(reply, "next-requeue-within", now.mono, requeue_at);
+        write_wait(reply, "next-awake-within", now.mono, job.due_at());
+        reply.bulk(b"body");
+        reply.bulk(&job.body);
+    }
+
+    /// An ack without a job, in the same shape.
+    fn write_ack_only(&self, reply: &mut ReplyWriter<'_>, id: &JobId, ack: &AckOnlyJob) {
+        let now = self.now.mono;
+        reply.array(30);
+        reply.bulk(b"id");
+        reply.bulk(id.0);
+        reply.bulk(b"queue");
+        reply.null_bulk();
+        reply.bulk(b"state");
+        reply.bulk(b"acked");
+        write_integer(reply, "repl", 0);
+        write_integer(reply, "ttl", ack.expire_at.ms_since(now) / 1000);
+        for name in ["ctime", "delay", "retry", "nacks", "additional-deliveries"] {
+            write_integer(reply, name, 0);
+        }
+        self.write_nodes(reply, "nodes-delivered", &[]);
+        self.write_nodes(reply, "nodes-confirmed", &ack.confirmed);
+        write_wait(reply, "next-requeue-within", now, MonoMs::NEVER);
+        write_wait(reply, "next-awake-within", now, ack.due_at);
+        reply.bulk(b"body");
+        reply.null_bulk();
+    }
+
+    fn write_nodes(&self, reply: &mut ReplyWriter<'_>, name: &str, nodes: &[NodeRef]) {
+        reply.bulk(name);
+        reply.array(nodes.len());
+        for node in nodes {
+            reply.bulk(self.cluster.id(*node).0);
+        }
+    }
+}
+
+fn write_integer(reply: &mut ReplyWriter<'_>, name: &str, number: u64) {
+    reply.bulk(name);
+    reply.integer(i64::try_from(number).unwrap_or(i64::MAX));
+}
+
+fn write_wait(reply: &mut ReplyWriter<'_>, name: &str, now: MonoMs, at: MonoMs) {
+    if at == MonoMs::NEVER {
+        reply.bulk(name);
+        reply.null_bulk();
+    } else {
+        write_integer(reply, name, at.ms_since(now));
+    }
+}
+
+/// DELJOB id [id ...] -> integer: how many were here. Copies elsewhere stay.
+pub fn deljob(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
+    for_each_id(engine, call, |engine, id| engine.delete(id) == Known::Yes)
+}
+
+/// ENQUEUE id [id ...] -> integer: how many active jobs went to their queue, paused or not.
+pub fn enqueue(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
+    for_each_id(engine, call, |engine, id| engine.enqueue_active(id, Nack::No))
+}
+
+/// NACK id [id ...] -> integer: as ENQUEUE, and counted as not processed.
+pub fn nack(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
+    for_each_id(engine, call, |engine, id| engine.enqueue_active(id, Nack::Yes))
+}
+
+/// DEQUEUE id [id ...] -> integer: how many left their queue. They come back at their
+/// requeue time; at-most-once jobs do not.
+pub fn dequeue(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
+    for_each_id(engine, call, |engine, id| engine.jobs.find(id).is_some_and(|r| engine.dequeue(r)))
+}
+
+impl Engine {
+    fn enqueue_active(&mut self, id: &JobId, nack: Nack) -> bool {
+        self.jobs.find(id).is_some_and(|r| self.jobs[r].is_active() && self.enqueue(r, nack))
+    }
+}
+
+/// WORKING id -> integer: the retry time, by which the next delivery is put off here
+/// and on the other holders.
+///
+/// Differs from C, which treats an acked job like a live one: -ACKED, as documented.
+pub fn working(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
+    let id = id_argument(call)?;
+    if engine.ack_only.contains(&id) {
+        return Err(CommandError::Acked);
+    }
+    let r = engine.jobs.find(&id).ok_or(CommandError::NoJob)?;
+    if engine.jobs[r].is_acked() {
+        return Err(CommandError::Acked);
+    }
+    if engine.is_past_half_of_ttl(r) {
+        return Err(CommandError::TooLate);
+    }
+    engine.postpone(r);
+    engine.tell_holders(r, MessageFlags::NONE, &Message::Working(id));
+    let retry_secs = engine.jobs[r].retry_secs;
+    engine.reply(call.client, call.resp).integer(i64::from(retry_secs));
+    Ok(Outcome::Done)
+}
+
+impl Engine {
+    fn is_past_half_of_ttl(&self, r: JobRef) -> bool {
+        let job = &self.jobs[r];
+        let made_at = UnixMs(job.ctime / 1_000_000);
+        let ttl_ms = self.now.wall_at(job.expire_at).ms_since(made_at);
+        self.now.wall.ms_since(made_at) > ttl_ms / 2
+    }
+
+    /// A client works on the job, here or elsewhere: it leaves the queue, and its next
+    /// delivery is a retry away from now.
+    pub(in crate::engine) fn postpone(&mut self, r: JobRef) {
+        self.dequeue(r);
+        self.put_off_requeue(r);
+    }
+
+    /// The next requeue is a retry away from now. An at-most-once job keeps its time.
+    pub(in crate::engine) fn put_off_requeue(&mut self, r: JobRef) {
+        if !self.jobs[r].is_at_most_once() {
+            let retry_at = self.retry_at(r);
+            let job = &mut self.jobs[r];
+            job.flags.set(JobFlags::BROADCAST_WILLQUEUE);
+            job.requeue_at = retry_at;
+            self.jobs.reschedule(r);
+        }
+    }
+}
+
+/// LOADJOB is a record of the append only file; clients are refused.
+pub fn loadjob(_: &mut Engine, _: &Call<'_>) -> CommandResult {
+    Err(CommandError::LoadJobFromClient)
+}

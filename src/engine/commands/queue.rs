@@ -1,0 +1,143 @@
+//! Commands on queues: QLEN, QPEEK, QSTAT, PAUSE.
+
+use crate::base::limits::COMMAND_SLICE;
+use crate::base::number::parse_i64;
+use crate::engine::Engine;
+use crate::engine::blocked::Counters;
+use crate::engine::command::{Call, CommandResult, Outcome};
+use crate::engine::delivery::write_row;
+use crate::engine::error::CommandError;
+use crate::engine::options::is;
+use crate::engine::queue::{Pause, QueueRef};
+use crate::proto::bus::{Message, MessageFlags};
+use crate::proto::reply::ReplyWriter;
+
+/// QLEN queue -> integer: jobs queued on this node.
+pub fn qlen(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
+    let len = engine.queues.find_live(&call.args[1]).map_or(0, |queue| queue.jobs.len());
+    engine.reply(call.client, call.resp).integer(i64::try_from(len).unwrap_or(i64::MAX));
+    Ok(Outcome::Done)
+}
+
+/// QPEEK queue count -> array of `[queue, id, body]`, oldest first; newest first for a
+/// negative count. Nothing is fetched. At most as many rows as a reply may have bytes for.
+pub fn qpeek(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
+    let count = parse_i64(&call.args[2]).ok_or(CommandError::NotAnInteger)?;
+    let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
+    let mut replies = core::mem::take(&mut engine.out.replies);
+    let mut reply = replies.to(call.client, call.resp);
+    match engine.queues.find_live(&call.args[1]) {
+        Some(queue) => {
+            let rows = wanted.min(queue.jobs.len()).min(PEEK_ROWS_MAX);
+            reply.array(rows);
+            let mut write = |r| {
+                write_row(&mut reply, &call.args[1], &engine.jobs[r], Counters::No);
+            };
+            if count < 0 {
+                queue.jobs.iter().rev().take(rows).for_each(&mut write);
+            } else {
+                queue.jobs.iter().take(rows).for_each(&mut write);
+            }
+        }
+        None => reply.array(0),
+    }
+    engine.out.replies = replies;
+    Ok(Outcome::Done)
+}
+
+/// Rows of one QPEEK: it is answered in one piece, so a huge count must not stall others.
+const PEEK_ROWS_MAX: usize = 64 * COMMAND_SLICE;
+
+/// QSTAT queue -> 10 pairs of name and value, or a null array for a queue not there.
+pub fn qstat(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
+    let mut replies = core::mem::take(&mut engine.out.replies);
+    let mut reply = replies.to(call.client, call.resp);
+    let found = engine.queues.find(&call.args[1]);
+    match found.filter(|q| engine.queues[*q].live().is_some()) {
+        Some(q) => engine.write_queue(&mut reply, q),
+        None => reply.null_array(),
+    }
+    engine.out.replies = replies;
+    Ok(Outcome::Done)
+}
+
+impl Engine {
+    fn write_queue(&self, reply: &mut ReplyWriter<'_>, q: QueueRef) {
+        let entry = &self.queues[q];
+        let Some(queue) = entry.live() else { return };
+        let now = self.now.mono;
+        reply.array(20);
+        reply.bulk(b"name");
+        reply.bulk(&entry.name);
+        write_pair(reply, "len", queue.jobs.len() as u64);
+        write_pair(reply, "age", now.ms_since(queue.created_at) / 1000);
+        write_pair(reply, "idle", now.ms_since(queue.accessed_at) / 1000);
+        write_pair(reply, "blocked", queue.waiters.len() as u64);
+        reply.bulk(b"import-from");
+        let sources: Vec<_> = queue.imports.sources(now).collect();
+        reply.array(sources.len());
+        for node in sources {
+            reply.bulk(self.cluster.id(node).0);
+        }
+        write_pair(reply, "import-rate", queue.imports.rate(now));
+        write_pair(reply, "jobs-in", queue.jobs_in);
+        write_pair(reply, "jobs-out", queue.jobs_out);
+        reply.bulk(b"pause");
+        reply.bulk(queue.pause.name());
+    }
+}
+
+fn write_pair(reply: &mut ReplyWriter<'_>, name: &str, number: u64) {
+    reply.bulk(name);
+    reply.integer(i64::try_from(number).unwrap_or(i64::MAX));
+}
+
+/// PAUSE queue [in] [out] [all] [none] [state] [bcast] -> status: the state afterwards.
+///
+/// The words replace the old state; `state` and `bcast` alone change nothing; `none`
+/// clears what came before it. `bcast` tells all nodes the resulting state. Any other
+/// word is an error and nothing is done.
+pub fn pause(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
+    let mut asked: Option<Pause> = None;
+    let mut broadcast = false;
+    for word in call.args.from(2).iter() {
+        let so_far = asked.unwrap_or_default();
+        if is(word, "in") {
+            asked = Some(so_far.with(Pause::IN));
+        } else if is(word, "out") {
+            asked = Some(so_far.with(Pause::OUT));
+        } else if is(word, "all") {
+            asked = Some(Pause::ALL);
+        } else if is(word, "none") {
+            asked = Some(Pause::NONE);
+        } else if is(word, "bcast") {
+            broadcast = true;
+        } else if !is(word, "state") {
+            return Err(CommandError::Syntax);
+        }
+    }
+    let name = &call.args[1];
+    let current = engine.queues.find_live(name).map_or(Pause::NONE, |queue| queue.pause);
+    let state = asked.unwrap_or(current);
+    if asked.is_some() {
+        engine.set_pause(name, state);
+    }
+    if broadcast {
+        let message = Message::Pause { queue: name, flags: state.0 };
+        engine.cluster.broadcast(&mut engine.out, MessageFlags::NONE, &message);
+    }
+    engine.reply(call.client, call.resp).status(state.name());
+    Ok(Outcome::Done)
+}
+
+impl Engine {
+    /// Sets a queue's pause; one that ends serves the clients that wait.
+    pub(in crate::engine) fn set_pause(&mut self, name: &[u8], pause: Pause) {
+        if pause == Pause::NONE && self.queues.find_live(name).is_none() {
+            return;
+        }
+        let q = self.queues.open(name, self.now.mono);
+        self.queues.revive(q, self.now.mono).pause = pause;
+        self.queues.mark_ready(q);
+    }
+}

@@ -1,0 +1,59 @@
+//! The settings that decide what the engine does; the server fills them from its own.
+
+use core::net::IpAddr;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineConfig {
+    /// The port clients connect to; peers are told of it.
+    pub port: u16,
+    /// How long a peer may leave a ping unanswered, in ms. Directive: cluster-node-timeout.
+    pub node_timeout_ms: u64,
+    /// Whether records for the append only file are emitted.
+    pub aof: Aof,
+    /// Whether loading puts jobs that were queued back into their queues at once.
+    pub enqueue_at_load: EnqueueAtLoad,
+    /// Whether jobs may be evicted for memory's sake. Directive: maxmemory-policy.
+    pub eviction: Eviction,
+    /// What peers are told instead of what sockets show. Directives: cluster-announce-*.
+    pub announce: Announce,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aof {
+    Off,
+    On,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EnqueueAtLoad {
+    No,
+    Yes,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Eviction {
+    /// Acknowledged jobs, and delivered ones that will never be delivered again.
+    Acks,
+    None,
+}
+
+/// How this node is reached, where that differs from what its sockets show.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Announce {
+    pub ip: Option<IpAddr>,
+    pub port: Option<u16>,
+    pub bus_port: Option<u16>,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            port: 7711,
+            node_timeout_ms: 15_000,
+            aof: Aof::Off,
+            enqueue_at_load: EnqueueAtLoad::No,
+            eviction: Eviction::Acks,
+            announce: Announce::default(),
+        }
+    }
+}

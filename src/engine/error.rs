@@ -1,0 +1,96 @@
+//! What a command answers when it cannot do what it was asked: one variant a text.
+//!
+//! Clients match on these texts, so each is C's to the letter.
+
+use std::fmt;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CommandError {
+    Syntax,
+    BadId,
+    NotAnInteger,
+    TimeoutNotAnInteger,
+    TimeoutNegative,
+    Replicate,
+    Ttl,
+    Retry,
+    Delay,
+    Maxlen,
+    RetryZeroNeedsOneCopy,
+    DelayBeyondTtl,
+    Count,
+    NotEnoughNodes,
+    /// Not enough nodes by one, and this one could not take a copy for the reason given.
+    NotEnoughNodesWithoutMe(&'static str),
+    ReplicationTimeout,
+    JobRemoved,
+    QueueTooLong,
+    Paused,
+    Leaving,
+    NoJob,
+    TooLate,
+    Acked,
+    BadCursor,
+    BadStateName,
+    BadReplyType,
+    LoadJobFromClient,
+    /// Any other text, its code word included.
+    Other(String),
+}
+
+impl fmt::Display for CommandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Syntax => "ERR syntax error",
+            Self::BadId => "BADID Invalid Job ID format.",
+            Self::NotAnInteger => "ERR value is not an integer or out of range",
+            Self::TimeoutNotAnInteger => "ERR timeout is not an integer or out of range",
+            Self::TimeoutNegative => "ERR timeout is negative",
+            Self::Replicate => "ERR REPLICATE must be between 1 and 65535",
+            Self::Ttl => "ERR TTL must be a number > 0",
+            Self::Retry => "ERR RETRY time must be a non negative number",
+            Self::Delay => "ERR DELAY time must be a non negative number",
+            Self::Maxlen => "ERR MAXLEN must be a positive number",
+            Self::RetryZeroNeedsOneCopy => {
+                "ERR With RETRY set to 0 please explicitly set  REPLICATE to 1 (at-most-once delivery)"
+            }
+            Self::DelayBeyondTtl => {
+                "ERR The specified DELAY is greater than TTL. Job refused since would never be delivered"
+            }
+            Self::Count => "ERR COUNT must be a number greater than zero",
+            Self::NotEnoughNodes => {
+                "NOREPL Not enough reachable nodes for the requested replication level"
+            }
+            Self::NotEnoughNodesWithoutMe(reason) => {
+                return write!(
+                    f,
+                    "{}, since I'm unable to hold a copy of the message for the following reason: {reason}",
+                    Self::NotEnoughNodes
+                );
+            }
+            Self::ReplicationTimeout => {
+                "NOREPL Timeout reached before replicating to the requested number of nodes"
+            }
+            Self::JobRemoved => {
+                "NOREPL job removed (expired?) before the requested replication level was achieved"
+            }
+            Self::QueueTooLong => "MAXLEN Queue is already longer than the specified MAXLEN count",
+            Self::Paused => "PAUSED Queue paused in input, try later",
+            Self::Leaving => {
+                "LEAVING This node is leaving the cluster, please connect to a different one"
+            }
+            Self::NoJob => "NOJOB Job not known in the context of this node.",
+            Self::TooLate => {
+                "TOOLATE Half of job TTL already elapsed, you are no longer allowed to postpone the next delivery."
+            }
+            Self::Acked => "ACKED Job already acknowledged.",
+            Self::BadCursor => "ERR invalid cursor or option name",
+            Self::BadStateName => "ERR Invalid job state name",
+            Self::BadReplyType => "ERR Invalid REPLY type, try ID or ALL",
+            Self::LoadJobFromClient => {
+                "ERR LOADJOB is a special command only processed from AOF"
+            }
+            Self::Other(text) => text,
+        })
+    }
+}

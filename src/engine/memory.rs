@@ -1,0 +1,77 @@
+//! What is given up when memory is short. The server measures and sets the level:
+//!
+//! | level | used | effect |
+//! |---|---|---|
+//! | 0 | below 75 % | none |
+//! | 1 | above 75 % | no copies are taken; delivered at-most-once jobs may go |
+//! | 2 | above 95 % | acked jobs may go too |
+//! | 3 | above 95 %, more used than resident | the same |
+
+use crate::base::time::Now;
+
+use super::Engine;
+use super::config::Eviction;
+
+/// Random picks that find nothing to evict, in a row, before an attempt gives up.
+const MISSES_MAX: usize = 11;
+
+/// How long a queue must have been idle to be dropped, in ms.
+pub(super) const fn idle_queue_ms(memory_level: u8) -> u64 {
+    match memory_level {
+        0 => 300_000,
+        1 => 10_000,
+        _ => 2000,
+    }
+}
+
+impl Engine {
+    pub fn set_memory_level(&mut self, now: Now, level: u8) {
+        self.now = now;
+        self.memory_level = level;
+    }
+
+    pub fn memory_level(&self) -> u8 {
+        self.memory_level
+    }
+
+    /// Evicts up to `max` jobs that are picked at random among those that will not be
+    /// delivered again. Returns how many: fewer than `max` when they became hard to find.
+    pub fn evict(&mut self, now: Now, max: usize) -> usize {
+        self.now = now;
+        if self.config.eviction == Eviction::None {
+            return 0;
+        }
+        let mut evicted = 0;
+        let mut misses = 0;
+        while evicted < max && misses < MISSES_MAX {
+            if self.evict_one() {
+                evicted += 1;
+                misses = 0;
+            } else {
+                misses += 1;
+            }
+        }
+        evicted
+    }
+
+    fn evict_one(&mut self) -> bool {
+        let acks_may_go = self.memory_level > 1;
+        let candidates = self.jobs.len() + self.ack_only.len();
+        if candidates == 0 {
+            return false;
+        }
+        if self.rng.index(candidates) < self.ack_only.len() {
+            return acks_may_go && self.ack_only.drop_oldest();
+        }
+        let slot = self.rng.index(self.jobs.slots_end() as usize) as u32;
+        let Some(r) = self.jobs.next_from(slot).or_else(|| self.jobs.next_from(0)) else {
+            return false;
+        };
+        let job = &self.jobs[r];
+        if job.is_spent() || (acks_may_go && job.is_acked()) {
+            self.unregister(r);
+            return true;
+        }
+        false
+    }
+}

@@ -1,0 +1,309 @@
+//! Queues: named lines of jobs, and what is known about each.
+//!
+//! A name is one counted entry, whether or not there is a live queue behind it: a job
+//! names its queue for as long as it lives, while the queue itself comes into being
+//! when it is needed and is dropped when it has been empty and idle for long enough.
+
+use core::ops::{Index, IndexMut};
+use std::collections::BTreeMap;
+
+use crate::base::id_index::{IdHasher, IdIndex};
+use crate::base::ids::ClientId;
+use crate::base::ordered::OrderedRefs;
+use crate::base::table::{Ref, Table};
+use crate::base::time::MonoMs;
+
+use super::blocked::Ticket;
+use super::federation::Imports;
+use super::job::Job;
+
+pub type QueueRef = Ref<QueueEntry>;
+
+/// A queue's name, who uses it, and the queue while there is one.
+pub struct QueueEntry {
+    pub name: Box<[u8]>,
+    /// Jobs that name this queue, queued or not.
+    jobs: u32,
+    live: Option<Box<Queue>>,
+}
+
+/// A queue that somebody uses.
+pub struct Queue {
+    /// Queued jobs, oldest first.
+    pub jobs: OrderedRefs<Job>,
+    pub created_at: MonoMs,
+    pub accessed_at: MonoMs,
+    pub jobs_in: u64,
+    pub jobs_out: u64,
+    pub pause: Pause,
+    /// Clients blocked here, first come first.
+    pub waiters: BTreeMap<Ticket, ClientId>,
+    /// Whether the queue is in the list of those to serve.
+    is_ready: bool,
+    pub imports: Imports,
+}
+
+/// Which ways a queue is paused, as the flags of a PAUSE message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pause(pub u32);
+
+impl Pause {
+    pub const NONE: Self = Self(0);
+    pub const IN: Self = Self(1);
+    pub const OUT: Self = Self(2);
+    pub const ALL: Self = Self(3);
+
+    pub const fn with(self, other: Self) -> Self {
+        Self((self.0 | other.0) & Self::ALL.0)
+    }
+
+    pub const fn is_in(self) -> bool {
+        self.0 & Self::IN.0 != 0
+    }
+
+    pub const fn is_out(self) -> bool {
+        self.0 & Self::OUT.0 != 0
+    }
+
+    pub const fn name(self) -> &'static str {
+        match (self.is_in(), self.is_out()) {
+            (false, false) => "none",
+            (true, false) => "in",
+            (false, true) => "out",
+            (true, true) => "all",
+        }
+    }
+}
+
+impl Queue {
+    fn new(now: MonoMs) -> Self {
+        Self {
+            jobs: OrderedRefs::default(),
+            created_at: now,
+            accessed_at: now,
+            jobs_in: 0,
+            jobs_out: 0,
+            pause: Pause::NONE,
+            waiters: BTreeMap::new(),
+            is_ready: false,
+            imports: Imports::default(),
+        }
+    }
+
+    /// Whether the queue may be dropped once it has been idle for long enough.
+    fn is_disposable(&self) -> bool {
+        self.jobs.is_empty() && self.waiters.is_empty() && self.pause == Pause::NONE
+    }
+}
+
+impl QueueEntry {
+    pub fn live(&self) -> Option<&Queue> {
+        self.live.as_deref()
+    }
+
+    pub fn live_mut(&mut self) -> Option<&mut Queue> {
+        self.live.as_deref_mut()
+    }
+}
+
+pub struct Queues {
+    table: Table<QueueEntry>,
+    index: IdIndex<QueueEntry>,
+    hasher: IdHasher,
+    /// How many of the entries have a live queue.
+    live_count: usize,
+    /// Queues in which a waiting client might now find a job.
+    ready: Vec<QueueRef>,
+    /// Where the next look for idle queues begins.
+    idle_cursor: u32,
+}
+
+impl Queues {
+    pub fn new(hash_key: [u8; 16]) -> Self {
+        Self {
+            table: Table::default(),
+            index: IdIndex::default(),
+            hasher: IdHasher::new(&hash_key),
+            live_count: 0,
+            ready: Vec::new(),
+            idle_cursor: 0,
+        }
+    }
+
+    /// How many queues there are, names without a queue left out.
+    pub fn len(&self) -> usize {
+        self.live_count
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.live_count == 0
+    }
+
+    /// The entry of a name, with or without a live queue.
+    pub fn find(&self, name: &[u8]) -> Option<QueueRef> {
+        self.index.find(self.hasher.hash(name), |q| *self.table[q].name == *name)
+    }
+
+    /// The live queue of a name.
+    pub fn find_live(&self, name: &[u8]) -> Option<&Queue> {
+        self.find(name).and_then(|q| self.table[q].live())
+    }
+
+    /// The entry of a name, which comes into being.
+    fn entry(&mut self, name: &[u8]) -> QueueRef {
+        let hash = self.hasher.hash(name);
+        if let Some(q) = self.index.find(hash, |q| *self.table[q].name == *name) {
+            return q;
+        }
+        let q = self.table.insert(QueueEntry { name: name.into(), jobs: 0, live: None });
+        self.index.insert(hash, q);
+        q
+    }
+
+    /// The entry of a name, counted for one more job.
+    pub fn name_for_job(&mut self, name: &[u8]) -> QueueRef {
+        let q = self.entry(name);
+        self.table[q].jobs += 1;
+        q
+    }
+
+    /// One job fewer names this queue.
+    pub fn release_name(&mut self, q: QueueRef) {
+        let entry = &mut self.table[q];
+        entry.jobs -= 1;
+        if entry.jobs == 0 && entry.live.is_none() {
+            self.drop_entry(q);
+        }
+    }
+
+    /// The queue of a name, entry and all, made now if missing.
+    pub fn open(&mut self, name: &[u8], now: MonoMs) -> QueueRef {
+        let q = self.entry(name);
+        self.revive(q, now);
+        q
+    }
+
+    /// The queue behind an entry, made now if missing.
+    pub fn revive(&mut self, q: QueueRef, now: MonoMs) -> &mut Queue {
+        let entry = &mut self.table[q];
+        if entry.live.is_none() {
+            self.live_count += 1;
+        }
+        entry.live.get_or_insert_with(|| Box::new(Queue::new(now)))
+    }
+
+    fn drop_entry(&mut self, q: QueueRef) {
+        let hash = self.hasher.hash(&self.table[q].name);
+        self.index.remove(hash, |candidate| candidate == q);
+        self.table.remove(q);
+    }
+
+    /// Drops the queue behind an entry. It holds no job and nobody waits for it.
+    pub fn close(&mut self, q: QueueRef) {
+        let entry = &mut self.table[q];
+        if let Some(queue) = entry.live.take() {
+            debug_assert!(queue.jobs.is_empty() && queue.waiters.is_empty());
+            self.live_count -= 1;
+            if queue.is_ready {
+                self.ready.retain(|&ready| ready != q);
+            }
+        }
+        if self.table[q].jobs == 0 {
+            self.drop_entry(q);
+        }
+    }
+
+    /// Notes that clients waiting for this queue may be served now.
+    pub fn mark_ready(&mut self, q: QueueRef) {
+        if let Some(queue) = self.table[q].live_mut()
+            && !queue.is_ready
+            && !queue.waiters.is_empty()
+            && !queue.jobs.is_empty()
+            && !queue.pause.is_out()
+        {
+            queue.is_ready = true;
+            self.ready.push(q);
+        }
+    }
+
+    /// The queues to serve, each once.
+    pub fn take_ready(&mut self) -> Vec<QueueRef> {
+        let ready = core::mem::take(&mut self.ready);
+        for &q in &ready {
+            if let Some(queue) = self.table[q].live_mut() {
+                queue.is_ready = false;
+            }
+        }
+        ready
+    }
+
+    pub fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Drops queues that have been idle for `idle_ms`, looking at no more than `max`
+    /// of them, in turn.
+    pub fn drop_idle(&mut self, now: MonoMs, idle_ms: u64, max: usize) {
+        for _ in 0..max {
+            let Some(q) = self.table.next_from(self.idle_cursor) else {
+                self.idle_cursor = 0;
+                return;
+            };
+            self.idle_cursor = q.slot() + 1;
+            if let Some(queue) = self.table[q].live()
+                && queue.is_disposable()
+                && now.ms_since(queue.accessed_at) > idle_ms
+            {
+                self.close(q);
+            }
+        }
+    }
+
+    pub fn get(&self, q: QueueRef) -> Option<&QueueEntry> {
+        self.table.get(q)
+    }
+
+    /// The first entry at or behind a slot, for scans.
+    pub fn next_from(&self, slot: u32) -> Option<QueueRef> {
+        self.table.next_from(slot)
+    }
+
+    /// All entries, in slot order.
+    pub fn iter(&self) -> impl Iterator<Item = (QueueRef, &QueueEntry)> {
+        let mut slot = 0;
+        core::iter::from_fn(move || {
+            let q = self.table.next_from(slot)?;
+            slot = q.slot() + 1;
+            Some((q, &self.table[q]))
+        })
+    }
+
+    /// Panics unless names, counts and live queues agree. `jobs_of` counts the jobs
+    /// that name an entry.
+    pub fn check_invariants(&self, jobs_of: &BTreeMap<QueueRef, u32>) {
+        let mut live_count = 0;
+        for (q, entry) in self.iter() {
+            assert_eq!(self.find(&entry.name), Some(q), "a queue is found by its name");
+            let users = jobs_of.get(&q).copied().unwrap_or(0);
+            assert_eq!(entry.jobs, users, "every job that names a queue is counted");
+            assert!(entry.jobs > 0 || entry.live.is_some(), "an entry has a use");
+            live_count += usize::from(entry.live.is_some());
+        }
+        assert_eq!(self.live_count, live_count, "live queues are counted");
+        assert_eq!(self.index.len(), self.table.len(), "one index entry a name");
+    }
+}
+
+impl Index<QueueRef> for Queues {
+    type Output = QueueEntry;
+
+    fn index(&self, q: QueueRef) -> &QueueEntry {
+        &self.table[q]
+    }
+}
+
+impl IndexMut<QueueRef> for Queues {
+    fn index_mut(&mut self, q: QueueRef) -> &mut QueueEntry {
+        &mut self.table[q]
+    }
+}

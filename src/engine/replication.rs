@@ -1,0 +1,247 @@
+//! A job on enough nodes before its producer hears of it.
+//!
+//! REPLJOB goes to as many random reachable nodes as copies are wanted; they join the
+//! job's set of holders first, so that each copy names them all. GOTJOB confirms a
+//! copy. While the producer waits one more node is asked now and then. A node that
+//! takes no copies itself (memory, or it leaves) replicates *externally*: when the
+//! others have the job, one of them is told to queue it and the job is dropped here.
+
+use crate::base::ids::{JobId, NodeId};
+use crate::proto::bus::{self, JobsFrame, Message, MessageFlags};
+use crate::proto::job_record::{JobRecord, NodeIds};
+
+use super::Engine;
+use super::delivery::Nack;
+use super::job::{Job, JobFlags, JobRef};
+use super::jobs::Replication;
+use super::node_set::{ME, NodeRef};
+use super::persistence::{Form, record_of};
+
+/// One more node is asked this often. C: DELAYED_JOB_ADD_NODE_MIN_PERIOD.
+const ADD_NODE_AFTER_MS: u64 = 50;
+/// A large body is not sent again before it had time to arrive: bytes a millisecond
+/// that any link of a cluster carries.
+const SLOW_LINK_BYTES_PER_MS: u64 = 10_000;
+
+/// Whether receivers of REPLJOB shall say that they got it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Confirm {
+    No,
+    Yes,
+}
+
+/// Whether this node still has the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    No,
+    Yes,
+}
+
+impl Engine {
+    /// Adds up to `count` reachable nodes to those that may have the job, and sends it
+    /// to all of them that did not confirm (and, when the set grew, to those that did,
+    /// so that their copies name the new ones). Returns how many were added.
+    pub(super) fn replicate(&mut self, r: JobRef, count: usize, confirm: Confirm) -> usize {
+        let candidates = self.cluster.reachable_shuffled(&mut self.rng);
+        let mut added = 0;
+        for node in candidates {
+            if added == count {
+                break;
+            }
+            if self.cluster.is_linked(node) && self.jobs.add_may_have(r, node) {
+                added += 1;
+            }
+        }
+        let confirmed = self.jobs.confirmed(r);
+        let (done, waiting): (Vec<NodeRef>, Vec<NodeRef>) = self
+            .jobs
+            .may_have(r)
+            .iter()
+            .copied()
+            .filter(|node| *node != ME)
+            .partition(|node| confirm == Confirm::No || confirmed.contains(node));
+        self.send_job(r, &waiting, MessageFlags::NONE);
+        if confirm == Confirm::No || added > 0 {
+            self.send_job(r, &done, MessageFlags::NOREPLY);
+        }
+        added
+    }
+
+    fn send_job(&mut self, r: JobRef, to: &[NodeRef], flags: MessageFlags) {
+        if to.is_empty() {
+            return;
+        }
+        let job = &self.jobs[r];
+        let queue = &self.queues[job.queue].name;
+        let holders: Vec<NodeId> =
+            self.jobs.may_have(r).iter().map(|node| self.cluster.id(*node)).collect();
+        let nodes = holders.iter().copied();
+        let record = record_of(job, queue, self.now, Form::Message, nodes);
+        self.cluster.send_with(&mut self.out, to.iter().copied(), flags, |bytes, header| {
+            bus::encode_repl_job(bytes, header, &record)
+        });
+    }
+
+    /// Begins the wait for copies of a job that was just made.
+    pub(super) fn await_copies(&mut self, r: JobRef, mut replication: Replication, count: usize) {
+        let retry_at = self.ask_again_at(&self.jobs[r]);
+        replication.retry_at = retry_at;
+        self.jobs.await_replication(r, replication);
+        self.replicating.insert((retry_at, r));
+        self.jobs.reschedule(r);
+        self.replicate(r, count, Confirm::Yes);
+    }
+
+    fn ask_again_at(&self, job: &Job) -> crate::base::time::MonoMs {
+        let transfer_ms = job.body.len() as u64 / SLOW_LINK_BYTES_PER_MS;
+        self.now.mono.plus_ms(ADD_NODE_AFTER_MS + transfer_ms)
+    }
+
+    /// The producer still waits: one more node is asked.
+    pub(super) fn replicate_again(&mut self, r: JobRef) {
+        let retry_at = self.ask_again_at(&self.jobs[r]);
+        let replication = self.jobs.replication_mut(r).expect("only waiting jobs ask again");
+        let earlier_at = core::mem::replace(&mut replication.retry_at, retry_at);
+        self.replicating.remove(&(earlier_at, r));
+        self.replicating.insert((retry_at, r));
+        self.replicate(r, 1, Confirm::Yes);
+    }
+
+    /// The wait for copies is over, one way or the other; the job is active.
+    pub(super) fn end_replication(&mut self, r: JobRef) -> Option<Replication> {
+        let replication = self.jobs.end_replication(r)?;
+        self.replicating.remove(&(replication.retry_at, r));
+        Some(replication)
+    }
+
+    /// GOTJOB: a node has a copy.
+    pub(super) fn on_got_job(&mut self, from: NodeRef, id: JobId) {
+        let Some(r) = self.jobs.find(&id) else { return };
+        let wanted = usize::from(self.jobs[r].repl);
+        let Some(replication) = self.jobs.replication_mut(r) else { return };
+        if !replication.confirmed.contains(&from) {
+            replication.confirmed.push(from);
+        }
+        if replication.confirmed.len() >= wanted {
+            self.replication_achieved(r);
+        }
+    }
+
+    /// Enough nodes have the job, or a consumer has it acknowledged already: the
+    /// producer gets its ID. An external job is then gone from here.
+    pub(super) fn replication_achieved(&mut self, r: JobRef) -> Kept {
+        let replication = self.end_replication(r).expect("the job waits for copies");
+        let id = self.jobs[r].id;
+        self.blocked.end(replication.client);
+        self.reply(replication.client, replication.resp).status(id.0);
+        self.resume(replication.client);
+        if !self.jobs.may_have(r).contains(&ME) {
+            if !replication.confirmed.is_empty() {
+                let index = self.rng.index(replication.confirmed.len());
+                self.send_enqueue(replication.confirmed[index], r);
+            }
+            self.forget(r);
+            return Kept::No;
+        }
+        self.release_to_queue(r);
+        Kept::Yes
+    }
+
+    /// A job that its producer was promised goes to its queue, now or after its delay,
+    /// and into the append only file.
+    pub(super) fn release_to_queue(&mut self, r: JobRef) {
+        if self.jobs[r].delay_secs == 0 {
+            self.enqueue(r, Nack::No);
+        } else {
+            self.jobs.reschedule(r);
+        }
+        self.log_loadjob(r);
+    }
+
+    /// Tells a node that has a copy to queue the job, after its delay.
+    pub(super) fn send_enqueue(&mut self, to: NodeRef, r: JobRef) {
+        let (id, delay_secs) = (self.jobs[r].id, self.jobs[r].delay_secs);
+        let message = Message::Enqueue { id, delay_secs };
+        self.cluster.send(&mut self.out, &[to], MessageFlags::NONE, &message);
+    }
+
+    /// Nobody waits for the copies of this job any more: it is dropped wherever it may be.
+    pub(super) fn abandon_replication(&mut self, r: JobRef) {
+        let id = self.jobs[r].id;
+        self.tell_holders(r, MessageFlags::NONE, &Message::DelJob(id));
+        self.end_replication(r);
+        self.forget(r);
+    }
+
+    /// Drops a job that nothing outside knows to be here.
+    pub(super) fn forget(&mut self, r: JobRef) {
+        let job = self.jobs.remove(r);
+        self.queues.release_name(job.queue);
+    }
+
+    /// REPLJOB: a node wants a copy kept here.
+    pub(super) fn on_repl_job(&mut self, from: NodeRef, record: &JobRecord<'_>, confirm: Confirm) {
+        if self.takes_no_copies()
+            || self.queues.find_live(record.queue).is_some_and(|queue| queue.pause.is_in())
+        {
+            return;
+        }
+        if self.is_acked_here(&record.id) {
+            self.send_set_ack(from, record.id);
+            return;
+        }
+        match self.jobs.find(&record.id) {
+            Some(r) => self.add_holders(r, record.nodes),
+            None => {
+                let r = self.register_record(record, Form::Message);
+                self.jobs[r].flags.set(JobFlags::BROADCAST_QUEUED);
+                self.jobs.reschedule(r);
+                self.log_loadjob(r);
+            }
+        }
+        if confirm == Confirm::Yes {
+            let message = Message::GotJob(record.id);
+            self.cluster.send(&mut self.out, &[from], MessageFlags::NONE, &message);
+        }
+    }
+
+    /// Adds the known ones among these nodes to those that may have the job.
+    pub(super) fn add_holders(&mut self, r: JobRef, nodes: NodeIds<'_>) {
+        for id in nodes {
+            if let Some(node) = self.cluster.find(&id) {
+                self.jobs.add_may_have(r, node);
+            }
+        }
+    }
+
+    /// Whether the job is acked here, known or not.
+    pub(super) fn is_acked_here(&self, id: &JobId) -> bool {
+        self.ack_only.contains(id) || self.jobs.find(id).is_some_and(|r| self.jobs[r].is_acked())
+    }
+
+    /// Whether new jobs have to be stored elsewhere.
+    pub(super) fn takes_no_copies(&self) -> bool {
+        self.memory_level > 0 || self.cluster.is_leaving()
+    }
+
+    /// Sends jobs that were fetched for another node, which becomes one of their holders.
+    pub(super) fn send_your_jobs(&mut self, to: NodeRef, jobs: &[JobRef]) {
+        for &r in jobs {
+            self.jobs.add_may_have(r, to);
+        }
+        let holders: Vec<Vec<NodeId>> = jobs
+            .iter()
+            .map(|r| self.jobs.may_have(*r).iter().map(|node| self.cluster.id(*node)).collect())
+            .collect();
+        let (table, queues, now) = (&self.jobs, &self.queues, self.now);
+        self.cluster.send_with(&mut self.out, [to], MessageFlags::NONE, |bytes, header| {
+            let mut frame = JobsFrame::your_jobs(bytes, header);
+            for (&r, nodes) in jobs.iter().zip(&holders) {
+                let job = &table[r];
+                let nodes = nodes.iter().copied();
+                frame.push(&record_of(job, &queues[job.queue].name, now, Form::Message, nodes));
+            }
+            frame.finish();
+        });
+    }
+}
