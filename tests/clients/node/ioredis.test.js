@@ -1,0 +1,76 @@
+// ioredis as it comes: HELLO 3, CLIENT SETINFO, an INFO before it calls itself ready.
+
+'use strict'
+
+const assert = require('node:assert/strict')
+const test = require('node:test')
+const Redis = require('ioredis')
+
+const { HOST, PORT, JOB_ID, waitUntil, next, setPassword } = require('./support')
+
+function connected (options = {}) {
+  return new Redis({ host: HOST, port: PORT, ...options })
+}
+
+const client = connected()
+test.before(() => next(client, 'ready'))
+
+test('ping and info', async () => {
+  assert.equal(await client.ping(), 'PONG')
+  assert.match(await client.info(), new RegExp(`^tcp_port:${PORT}\r$`, 'm'))
+})
+
+test('settings', async () => {
+  assert.equal(await client.config('SET', 'slowlog-max-len', 64), 'OK')
+  assert.deepEqual(await client.config('GET', 'slowlog-max-len'), ['slowlog-max-len', '64'])
+})
+
+test('produce, consume, acknowledge', async () => {
+  const queue = 'main'
+  const id = await client.call('ADDJOB', queue, 'body', 0, 'RETRY', 60)
+  assert.match(id, JOB_ID)
+  assert.deepEqual(await client.call('GETJOB', 'FROM', queue), [[queue, id, 'body']])
+  assert.equal(await client.call('WORKING', id), 60)
+  assert.equal(await client.call('NACK', id), 1)
+  assert.deepEqual(await client.call('GETJOB', 'WITHCOUNTERS', 'FROM', queue),
+    [[queue, id, 'body', 'nacks', 1, 'additional-deliveries', 0]])
+  assert.equal(await client.call('ACKJOB', id), 1)
+  assert.equal(await client.call('SHOW', id), null)
+})
+
+test('nothing there is null', async () => {
+  assert.equal(await client.call('GETJOB', 'NOHANG', 'FROM', 'empty'), null)
+  assert.equal(await client.call('GETJOB', 'TIMEOUT', 20, 'FROM', 'empty'), null)
+  assert.equal(await client.call('QSTAT', 'no-such-queue'), null)
+})
+
+test('a blocked consumer gets the job when it comes', async () => {
+  const consumer = connected()
+  const fetched = consumer.call('GETJOB', 'TIMEOUT', 20_000, 'FROM', 'awaited')
+  await waitUntil(async () => /^blocked_clients:1\r$/m.test(await client.info('clients')),
+    'the consumer is blocked')
+  const id = await client.call('ADDJOB', 'awaited', 'at last', 0)
+  assert.deepEqual(await fetched, [['awaited', id, 'at last']])
+})
+
+test('a pipeline is answered in order, errors in their places', async () => {
+  const answers = await client.pipeline()
+    .call('ADDJOB', 'pipelined', 'a', 0)
+    .call('SHOW', 'nonsense')
+    .call('QLEN', 'pipelined')
+    .exec()
+  assert.match(answers[0][1], JOB_ID)
+  assert.match(answers[1][0].message, /^BADID /)
+  assert.deepEqual(answers[2], [null, 1])
+})
+
+test('name and password', async () => {
+  await setPassword('', 'secret')
+  try {
+    const named = connected({ password: 'secret', connectionName: 'tester' })
+    assert.equal(await named.ping(), 'PONG')
+    assert.equal(await named.client('GETNAME'), 'tester')
+  } finally {
+    await setPassword('secret', '')
+  }
+})

@@ -1,0 +1,80 @@
+// node-redis as it comes: HELLO 3, CLIENT SETINFO, RESP3 nulls.
+
+'use strict'
+
+const assert = require('node:assert/strict')
+const test = require('node:test')
+const { createClient } = require('redis')
+
+const { HOST, PORT, JOB_ID, waitUntil, setPassword } = require('./support')
+
+async function connected (options = {}) {
+  const client = createClient({ socket: { host: HOST, port: PORT, reconnectStrategy: false }, ...options })
+  // Without a listener an error ends the process before the test can see it.
+  client.on('error', () => {})
+  return client.connect()
+}
+
+for (const RESP of [undefined, 2, 3]) {
+  test(`RESP ${RESP ?? 'by default'}`, async t => {
+    const client = await connected(RESP && { RESP })
+    const queue = `resp-${RESP}`
+
+    await t.test('ping and info', async () => {
+      assert.equal(await client.ping(), 'PONG')
+      assert.match(await client.info(), new RegExp(`^tcp_port:${PORT}\r$`, 'm'))
+    })
+
+    await t.test('settings', async () => {
+      await client.configSet('slowlog-max-len', '64')
+      assert.deepEqual({ ...await client.configGet('slowlog-max-len') }, { 'slowlog-max-len': '64' })
+    })
+
+    await t.test('produce, consume, acknowledge', async () => {
+      const id = await client.sendCommand(['ADDJOB', queue, 'body', '0', 'RETRY', '60'])
+      assert.match(id, JOB_ID)
+      assert.deepEqual(await client.sendCommand(['GETJOB', 'FROM', queue]), [[queue, id, 'body']])
+      assert.equal(await client.sendCommand(['WORKING', id]), 60)
+      assert.equal(await client.sendCommand(['NACK', id]), 1)
+      assert.deepEqual(await client.sendCommand(['GETJOB', 'WITHCOUNTERS', 'FROM', queue]),
+        [[queue, id, 'body', 'nacks', 1, 'additional-deliveries', 0]])
+      assert.equal(await client.sendCommand(['ACKJOB', id]), 1)
+      assert.equal(await client.sendCommand(['SHOW', id]), null)
+    })
+
+    await t.test('nothing there is null', async () => {
+      assert.equal(await client.sendCommand(['GETJOB', 'NOHANG', 'FROM', queue]), null)
+      assert.equal(await client.sendCommand(['GETJOB', 'TIMEOUT', '20', 'FROM', queue]), null)
+      assert.equal(await client.sendCommand(['QSTAT', 'no-such-queue']), null)
+    })
+  })
+}
+
+test('a blocked consumer gets the job when it comes', async () => {
+  const [client, consumer] = [await connected(), await connected()]
+  const fetched = consumer.sendCommand(['GETJOB', 'TIMEOUT', '20000', 'FROM', 'awaited'])
+  await waitUntil(async () => /^blocked_clients:1\r$/m.test(await client.info('clients')),
+    'the consumer is blocked')
+  const id = await client.sendCommand(['ADDJOB', 'awaited', 'at last', '0'])
+  assert.deepEqual(await fetched, [['awaited', id, 'at last']])
+})
+
+test('pipelined commands are answered in order', async () => {
+  const client = await connected()
+  const ids = await Promise.all(Array.from({ length: 100 }, (_, n) =>
+    client.sendCommand(['ADDJOB', 'pipelined', String(n), '0'])))
+  const jobs = await client.sendCommand(['GETJOB', 'COUNT', '100', 'FROM', 'pipelined'])
+  assert.deepEqual(jobs, ids.map((id, n) => ['pipelined', id, String(n)]))
+})
+
+test('name and password', async () => {
+  await setPassword('', 'secret')
+  try {
+    await assert.rejects(connected({ password: 'wrong' }), /WRONGPASS/)
+    const client = await connected({ password: 'secret', name: 'tester' })
+    assert.equal(await client.ping(), 'PONG')
+    assert.equal(await client.clientGetName(), 'tester')
+  } finally {
+    await setPassword('secret', '')
+  }
+})

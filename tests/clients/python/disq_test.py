@@ -1,0 +1,158 @@
+"""disq 0.0.4, on the redis-py of its days.
+
+The library names a parameter `async`, a keyword since Python 3.7, and keeps its counters
+in blist, which no longer builds. Both are put right while it is imported; what it sends
+and how it reads the answers stays its own.
+"""
+
+import bisect
+import importlib.abc
+import importlib.machinery
+import sys
+import types
+import unittest
+
+
+class SortedList(list):
+    """As much of `blist.sortedlist` as disq uses."""
+
+    def add(self, item):
+        bisect.insort(self, item)
+
+    def bisect(self, item):
+        return bisect.bisect_right(self, item)
+
+
+class OldSource(importlib.machinery.SourceFileLoader):
+    """Reads the package's source with the word that became a keyword replaced."""
+
+    def get_data(self, path):
+        source = super().get_data(path)
+        if path.endswith(".py"):
+            source = source.replace(b"async=False", b"async_=False").replace(
+                b"if async:", b"if async_:"
+            )
+        return source
+
+    def get_code(self, name):
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
+class OldPackage(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name.partition(".")[0] != "disq":
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        if spec is not None:
+            spec.loader = OldSource(spec.loader.name, spec.loader.path)
+        return spec
+
+
+sys.modules["blist"] = types.SimpleNamespace(sortedlist=SortedList)
+sys.meta_path.insert(0, OldPackage())
+
+import disq  # noqa: E402
+from redis.connection import ConnectionPool  # noqa: E402
+
+from support import HOST, JOB_ID, PORT  # noqa: E402
+
+
+def connected(**options):
+    client = disq.Disque(host=HOST, port=PORT, **options)
+    # A node on its own calls its address "", which disq would dial from here on.
+    for node in client.connection_pool:
+        client.connection_pool[node] = ConnectionPool(host=HOST, port=PORT, **options)
+    return client
+
+
+class Disq(unittest.TestCase):
+    def setUp(self):
+        self.client = connected()
+        self.queue = self.id()
+
+    def tearDown(self):
+        for pool in self.client.connection_pool.values():
+            pool.disconnect()
+
+    def test_hello_is_read_into_a_dict(self):
+        hello = self.client.hello()
+        self.assertEqual(hello["version"], 1)
+        self.assertEqual(hello["id"][:8].decode(), self.client.default_node)
+        ((node_id, _, port, priority),) = hello["nodes"]
+        self.assertEqual(
+            (node_id, port, priority), (hello["id"], str(PORT).encode(), b"1")
+        )
+
+    def test_produce_consume_acknowledge(self):
+        job_id = self.client.addjob(self.queue, "body", retry_secs=60, ttl_secs=600)
+        self.assertRegex(job_id.encode(), JOB_ID)
+        self.assertEqual(job_id[2:10], self.client.default_node)
+        self.assertEqual(self.client.qlen(self.queue), 1)
+        jobs = self.client.getjob(self.queue, timeout_ms=5_000, queues=[self.queue + "-other"])
+        self.assertEqual(jobs, [[self.queue, job_id, b"body"]])
+        self.assertEqual(self.client.ackjob(job_id), 1)
+        self.assertEqual(self.client.ackjob(job_id), 0)
+        self.assertIsNone(self.client.show(job_id))
+
+    def test_nothing_there_is_none(self):
+        self.assertIsNone(self.client.getjob(self.queue, timeout_ms=20))
+
+    def test_fast_acknowledge(self):
+        job_id = self.client.addjob(self.queue, "body")
+        self.assertEqual(self.client.fastack(job_id), 1)
+        self.assertEqual(self.client.fastack(job_id), 0)
+
+    def test_asynchronous_add_with_a_limit(self):
+        self.client.addjob(self.queue, "1", maxlen=1, async_=True)
+        with self.assertRaisesRegex(disq.ResponseError, "^MAXLEN "):
+            self.client.addjob(self.queue, "2", maxlen=1, async_=True)
+
+    def test_show_peek_dequeue_enqueue_delete(self):
+        job_id = self.client.addjob(self.queue, "body", retry_secs=60)
+        shown = self.client.show(job_id)
+        job = dict(zip(shown[::2], shown[1::2]))
+        self.assertEqual((job[b"id"], job[b"retry"]), (job_id.encode(), 60))
+        self.assertEqual(
+            self.client.qpeek(self.queue), [[self.queue.encode(), job_id.encode(), b"body"]]
+        )
+        self.assertEqual(self.client.dequeue(job_id), 1)
+        self.assertEqual(self.client.enqueue(job_id), 1)
+        self.assertEqual(self.client.deljob(job_id), 1)
+        self.assertEqual(self.client.qlen(self.queue), 0)
+
+    def test_server_commands(self):
+        self.assertEqual(self.client.ping(), b"PONG")
+        self.assertIn("disque_version", self.client.info())
+        self.assertEqual(list(self.client.info("clients")), ["connected_clients",
+            "client_longest_output_list", "client_biggest_input_buf", "blocked_clients"])
+        self.assertTrue(self.client.bgrewriteaof())
+        seconds, microseconds = self.client.time()
+        self.assertGreater(seconds, 1_600_000_000)
+        self.assertLess(microseconds, 1_000_000)
+        (node,) = self.client.cluster_nodes().values()
+        self.assertEqual((node["flags"], node["address"]), ("myself", f":{PORT}"))
+        self.assertRegex(self.client.cluster_info(), rb"cluster_size:1\r\n")
+
+    def test_settings_and_client_names(self):
+        self.assertEqual(self.client.config_get("appendfsync"), {"appendfsync": "everysec"})
+        self.assertTrue(self.client.config_set("slowlog-max-len", 64))
+        self.assertEqual(self.client.config_get("slowlog-max-len"), {"slowlog-max-len": "64"})
+        self.assertTrue(self.client.config_resetstat())
+        self.assertTrue(self.client.client_setname("tester"))
+        self.assertIn("tester", [client["name"] for client in self.client.client_list()])
+        self.assertEqual(self.client.slowlog_reset(), b"OK")
+        self.assertEqual(self.client.slowlog_len(), 0)
+
+    def test_password(self):
+        self.client.config_set("requirepass", "secret")
+        try:
+            for command in (self.client.ping, connected):
+                with self.assertRaisesRegex(disq.ResponseError, "^NOAUTH Authentication required"):
+                    command()
+            self.assertEqual(connected(password="secret").ping(), b"PONG")
+        finally:
+            connected(password="secret").config_set("requirepass", "")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,91 @@
+"""redis-py 8 as it comes: HELLO 3, CLIENT SETINFO, RESP3 nulls."""
+
+import unittest
+
+import redis
+
+from support import HOST, JOB_ID, PORT
+
+
+class RedisPy(unittest.TestCase):
+    def setUp(self):
+        self.client = redis.Redis(host=HOST, port=PORT)
+        self.queue = self.id()
+
+    def tearDown(self):
+        self.client.close()
+
+    def test_ping_and_info(self):
+        self.assertTrue(self.client.ping())
+        info = self.client.info()
+        self.assertEqual((info["tcp_port"], info["loading"]), (PORT, 0))
+        self.assertIn("disque_version", info)
+        self.assertEqual(list(self.client.info("queues")), ["registered_queues"])
+
+    def test_settings(self):
+        self.assertEqual(self.client.config_get("slowlog-max-len"), {"slowlog-max-len": "128"})
+        self.assertTrue(self.client.config_set("slowlog-max-len", 64))
+        self.assertEqual(self.client.config_get("slowlog-max-l*"), {"slowlog-max-len": "64"})
+        self.assertEqual(self.client.config_get("no-such-directive"), {})
+        with self.assertRaisesRegex(redis.ResponseError, "^Unsupported CONFIG parameter: no-such"):
+            self.client.config_set("no-such", "x")
+        self.assertTrue(self.client.config_resetstat())
+
+    def test_client_commands(self):
+        self.assertIsNone(self.client.client_getname())
+        named = redis.Redis(host=HOST, port=PORT, client_name="tester", single_connection_client=True)
+        self.assertEqual(named.client_getname(), "tester")
+        self.assertGreater(named.client_id(), 0)
+        self.assertIn("tester", [row["name"] for row in self.client.client_list()])
+        named.close()
+
+    def test_jobs(self):
+        add = ("ADDJOB", self.queue, b"body", 0, "RETRY", 60)
+        job_id = self.client.execute_command(*add)
+        self.assertRegex(job_id, JOB_ID)
+        fetched = self.client.execute_command("GETJOB", "TIMEOUT", 5_000, "FROM", self.queue)
+        self.assertEqual(fetched, [[self.queue.encode(), job_id, b"body"]])
+        self.assertEqual(self.client.execute_command("WORKING", job_id), 60)
+        self.assertEqual(self.client.execute_command("NACK", job_id), 1)
+        fetched = self.client.execute_command("GETJOB", "WITHCOUNTERS", "FROM", self.queue)
+        self.assertEqual(
+            fetched,
+            [[self.queue.encode(), job_id, b"body", b"nacks", 1, b"additional-deliveries", 0]],
+        )
+        self.assertEqual(self.client.execute_command("ACKJOB", job_id), 1)
+
+    def test_every_kind_of_nothing_is_none(self):
+        missing = "D-00000000-000000000000000000000000-0000"
+        for command in (
+            ("GETJOB", "NOHANG", "FROM", self.queue),
+            ("GETJOB", "TIMEOUT", 20, "FROM", self.queue),
+            ("QSTAT", self.queue + "-unknown"),
+            ("SHOW", missing),
+        ):
+            self.assertIsNone(self.client.execute_command(*command), command)
+
+    def test_pipeline(self):
+        with self.client.pipeline(transaction=False) as pipeline:
+            for n in range(100):
+                pipeline.execute_command("ADDJOB", self.queue, n, 0)
+            pipeline.execute_command("QLEN", self.queue)
+            *ids, length = pipeline.execute()
+        self.assertEqual((len(set(ids)), length), (100, 100))
+
+    def test_password(self):
+        self.client.config_set("requirepass", "secret")
+        try:
+            with self.assertRaises(redis.AuthenticationError):
+                redis.Redis(host=HOST, port=PORT).ping()
+            with self.assertRaises(redis.AuthenticationError):
+                redis.Redis(host=HOST, port=PORT, password="wrong").ping()
+            for protocol in (2, 3):
+                client = redis.Redis(host=HOST, port=PORT, password="secret", protocol=protocol)
+                self.assertTrue(client.ping())
+                client.close()
+        finally:
+            redis.Redis(host=HOST, port=PORT, password="secret").config_set("requirepass", "")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,61 @@
+"""redis-cli and redis-benchmark, as the distribution ships them."""
+
+import subprocess
+import unittest
+
+from support import HOST, PATIENCE_SECS, PORT, needs_hello_3
+
+
+def run(tool, *arguments):
+    return subprocess.run(
+        [tool, "-h", HOST, "-p", str(PORT), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=6 * PATIENCE_SECS,
+        check=True,
+    ).stdout
+
+
+class RedisCli(unittest.TestCase):
+    protocol = []
+
+    def cli(self, *arguments):
+        return run("redis-cli", *self.protocol, *arguments).rstrip("\n")
+
+    def test_ping_and_info(self):
+        self.assertEqual(self.cli("PING"), "PONG")
+        self.assertTrue(self.cli("INFO").startswith("# Server\n"))
+        self.assertIn(f"tcp_port:{PORT}", self.cli("INFO", "server").split())
+
+    def test_settings(self):
+        self.assertEqual(self.cli("CONFIG", "SET", "slowlog-max-len", "64"), "OK")
+        self.assertEqual(
+            self.cli("CONFIG", "GET", "slowlog-max-len").split(), ["slowlog-max-len", "64"]
+        )
+
+    def test_jobs(self):
+        queue = self.id()
+        job_id = self.cli("ADDJOB", queue, "body", "0")
+        self.assertEqual(
+            self.cli("GETJOB", "NOHANG", "FROM", queue).split("\n"), [queue, job_id, "body"]
+        )
+        self.assertEqual(self.cli("ACKJOB", job_id), "1")
+        self.assertEqual(self.cli("GETJOB", "NOHANG", "FROM", queue), "")
+
+
+@needs_hello_3
+class RedisCliWithHello3(RedisCli):
+    """`-3` greets with HELLO 3."""
+
+    protocol = ["-3"]
+
+
+class RedisBenchmark(unittest.TestCase):
+    def test_ping_runs(self):
+        printed = run("redis-benchmark", "-t", "ping", "-n", "10000", "-q")
+        for name in ("PING_INLINE", "PING_MBULK"):
+            self.assertRegex(printed, rf"{name}: [0-9.]+ requests per second")
+
+
+if __name__ == "__main__":
+    unittest.main()
