@@ -1,0 +1,93 @@
+# Builds, tests, installs. `make help` lists the targets.
+
+CARGO   ?= cargo
+CARGO_TARGET_DIR ?= $(CURDIR)/target
+export CARGO_TARGET_DIR
+
+PREFIX     ?= /usr/local
+BINDIR     ?= $(PREFIX)/bin
+SYSCONFDIR ?= $(PREFIX)/etc/disque
+DOCDIR     ?= $(PREFIX)/share/doc/disque
+DESTDIR    ?=
+INSTALL    ?= install
+
+# The allocator: jemalloc, or libc for the system's own.
+MALLOC ?= jemalloc
+ifeq ($(MALLOC),jemalloc)
+FEATURES =
+else ifeq ($(MALLOC),libc)
+FEATURES = --no-default-features
+else
+$(error MALLOC is jemalloc or libc, not $(MALLOC))
+endif
+
+BUILD    = --release --locked $(FEATURES)
+BINARIES = disque-server disque disque-check-aof disque-benchmark
+SERVER   = $(CARGO_TARGET_DIR)/release/disque-server
+
+.PHONY: all
+all: ## Build the binaries into target/release
+	$(CARGO) build $(BUILD) --bins
+
+.PHONY: run
+run: ## Start a server on port 7711; ARGS="--port 7712" adds options
+	$(CARGO) run $(BUILD) --bin disque-server -- $(ARGS)
+
+.PHONY: test
+test: ## Run every test, other people's client libraries included
+	$(CARGO) test $(BUILD)
+	tests/clients/run $(SERVER)
+
+.PHONY: sim
+sim: ## Run the simulator; SEED=n repeats one run, SEEDS=n asks for that many
+	$(CARGO) test $(BUILD) --test simulation -- --nocapture
+
+.PHONY: bench
+bench: all ## Measure, beside the C server when DISQUE_C names one
+	bench/run $(SERVER) $(DISQUE_C)
+
+.PHONY: fmt
+fmt: ## Format the sources
+	$(CARGO) fmt
+
+.PHONY: lint
+lint: ## Check formatting and run clippy, warnings as errors
+	$(CARGO) fmt --check
+	$(CARGO) clippy $(BUILD) --all-targets -- -D warnings
+
+.PHONY: check
+check: lint ## Everything short of the client libraries: lint and cargo's tests
+	$(CARGO) test $(BUILD)
+
+# What the C server answers is the reference; DISQUE_C is the path of its binary.
+.PHONY: test-oracle
+test-oracle: ## Run the client tests against the C server at DISQUE_C
+	@test -x "$(DISQUE_C)" || { echo "DISQUE_C=path of a C disque-server, please" >&2; exit 2; }
+	DISQUE_SERVER=$(abspath $(DISQUE_C)) $(CARGO) test $(BUILD) --test rust_clients
+	tests/clients/run --peer c $(DISQUE_C)
+
+.PHONY: install
+install: all ## Install binaries, sample configuration and documents under PREFIX
+	$(INSTALL) -d "$(DESTDIR)$(BINDIR)" "$(DESTDIR)$(SYSCONFDIR)" "$(DESTDIR)$(DOCDIR)"
+	for name in $(BINARIES); do \
+		$(INSTALL) -m 755 "$(CARGO_TARGET_DIR)/release/$$name" "$(DESTDIR)$(BINDIR)/$$name" || exit 1; \
+	done
+	test -e "$(DESTDIR)$(SYSCONFDIR)/disque.conf" || \
+		$(INSTALL) -m 640 conf/disque.conf "$(DESTDIR)$(SYSCONFDIR)/disque.conf"
+	$(INSTALL) -m 644 README.md CHANGELOG.md LICENSE conf/disque.conf "$(DESTDIR)$(DOCDIR)"
+
+.PHONY: uninstall
+uninstall: ## Remove what install put there, but for the configuration
+	for name in $(BINARIES); do rm -f "$(DESTDIR)$(BINDIR)/$$name"; done
+	rm -rf "$(DESTDIR)$(DOCDIR)"
+
+.PHONY: clean
+clean: ## Remove everything built
+	$(CARGO) clean
+
+.PHONY: distclean
+distclean: clean
+
+.PHONY: help
+help:
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
