@@ -6,6 +6,14 @@ use super::config::Config;
 use super::log::RAW;
 use super::version::{ARCH_BITS, DISQUE_VERSION, GIT_DIRTY, GIT_SHA1, SERVER_VERSION};
 
+const NAME: [&str; 5] = [
+    r"  ___   _",
+    r" |   \ (_) ___  __ _  _  _  ___",
+    r" | |) || |(_-< / _` || || |/ -_)",
+    r" |___/ |_|/__/ \__, | \_,_|\___|",
+    r"                  |_|",
+];
+
 /// Logs the banner, or one line in its place where the system's log would be torn by it.
 pub fn show(config: &Config) {
     let (port, pid) = (config.port, process::id());
@@ -15,17 +23,15 @@ pub fn show(config: &Config) {
              {pid} ready to start."
         );
     } else {
-        log::info!(
-                                    target: RAW,
-                                    r"
-       ___   _
-      |   \ (_) ___  __ _  _  _  ___    Disque {DISQUE_VERSION}, server {SERVER_VERSION}
-      | |) || |(_-< / _` || || |/ -_)   ({GIT_SHA1}/{GIT_DIRTY}) {ARCH_BITS} bit
-      |___/ |_|/__/ \__, | \_,_|\___|   Port: {port}
-                       |_|              PID: {pid}
-
-"
-                                );
+        let facts = [
+            String::new(),
+            format!("Disque {DISQUE_VERSION}, server {SERVER_VERSION}"),
+            format!("({GIT_SHA1}/{GIT_DIRTY}) {ARCH_BITS} bit"),
+            format!("Port: {port}"),
+            format!("PID: {pid}"),
+        ];
+        let lines = NAME.iter().zip(&facts).map(|(name, fact)| format!("    {name:36}{fact}\n"));
+        log::info!(target: RAW, "\n{}\n", lines.collect::<String>());
     }
     log::warn!("Server started, Disque version {DISQUE_VERSION}");
 }

@@ -1,0 +1,119 @@
+//! Counters since the start, or since CONFIG RESETSTAT.
+
+use crate::base::time::MonoMs;
+
+/// Samples a rate is the mean of. C: STATS_METRIC_SAMPLES.
+const SAMPLES: usize = 16;
+/// Time between two samples.
+pub const SAMPLE_PERIOD_MS: u64 = 100;
+
+/// What the server counts of its own doings.
+#[derive(Default)]
+pub struct Stats {
+    pub connections_received: u64,
+    pub connections_rejected: u64,
+    pub commands_processed: u64,
+    pub net_input_bytes: u64,
+    pub net_output_bytes: u64,
+    /// By place in the command table.
+    pub commands: Vec<CommandStats>,
+    command_rate: Rate,
+    input_rate: Rate,
+    output_rate: Rate,
+}
+
+/// How often a command ran, and for how long in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CommandStats {
+    pub calls: u64,
+    pub total_us: u64,
+}
+
+impl Stats {
+    /// Counts a call of the command at this place of the table.
+    pub fn count_call(&mut self, place: usize, duration_us: u64) {
+        if self.commands.len() <= place {
+            self.commands.resize(place + 1, CommandStats::default());
+        }
+        self.commands[place].calls += 1;
+        self.commands[place].total_us += duration_us;
+        self.commands_processed += 1;
+    }
+
+    /// Takes a sample of every rate; called each [`SAMPLE_PERIOD_MS`].
+    pub fn sample(&mut self, now: MonoMs) {
+        self.command_rate.sample(now, self.commands_processed);
+        self.input_rate.sample(now, self.net_input_bytes);
+        self.output_rate.sample(now, self.net_output_bytes);
+    }
+
+    pub fn commands_per_sec(&self) -> u64 {
+        self.command_rate.mean()
+    }
+
+    pub fn input_bytes_per_sec(&self) -> u64 {
+        self.input_rate.mean()
+    }
+
+    pub fn output_bytes_per_sec(&self) -> u64 {
+        self.output_rate.mean()
+    }
+
+    /// Starts from nothing again.
+    pub fn reset(&mut self) {
+        *self = Self::default();
+    }
+}
+
+/// The mean speed of a counter over the last samples.
+#[derive(Default)]
+struct Rate {
+    per_sec: [u64; SAMPLES],
+    next: usize,
+    last: Option<(MonoMs, u64)>,
+}
+
+impl Rate {
+    fn sample(&mut self, now: MonoMs, count: u64) {
+        if let Some((at, before)) = self.last {
+            let ms = now.ms_since(at).max(1);
+            self.per_sec[self.next] = count.saturating_sub(before).saturating_mul(1000) / ms;
+            self.next = (self.next + 1) % SAMPLES;
+        }
+        self.last = Some((now, count));
+    }
+
+    fn mean(&self) -> u64 {
+        self.per_sec.iter().sum::<u64>() / SAMPLES as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_the_mean_of_its_last_sixteen_samples() {
+        let mut stats = Stats::default();
+        stats.sample(MonoMs(1000));
+        for turn in 1..=16 {
+            (0..10).for_each(|_| stats.count_call(3, 5));
+            stats.sample(MonoMs(1000 + turn * 100));
+        }
+        assert_eq!(stats.commands_per_sec(), 100);
+        (17..=24).for_each(|turn| stats.sample(MonoMs(1000 + turn * 100)));
+        assert_eq!(stats.commands_per_sec(), 50);
+        assert_eq!(stats.commands[3], CommandStats { calls: 160, total_us: 800 });
+    }
+
+    #[test]
+    fn a_reset_forgets_counts_and_rates() {
+        let mut stats = Stats::default();
+        stats.sample(MonoMs(0));
+        stats.count_call(0, 1);
+        stats.sample(MonoMs(100));
+        stats.reset();
+        assert_eq!((stats.commands_processed, stats.commands_per_sec()), (0, 0));
+        assert!(stats.commands.is_empty());
+    }
+}
