@@ -1,1 +1,7 @@
+//! The event loop: file events of sockets, time events of recurring work.
 //!
+//! Knows mio and nothing of the house. `net` registers sockets with it, `server`
+//! turns it.
+
+pub mod event_loop;
+pub mod time_event;
