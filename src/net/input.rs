@@ -1,0 +1,298 @@
+//! What came in and is not processed yet.
+//!
+//! All connections read into one shared [`ReadBuffer`]. What is complete there is
+//! processed in place; only an incomplete rest is copied to its connection's own
+//! buffer, to be put in front of the next read. So in the common case a wake-up is
+//! one read, and a connection between requests has no buffer at all.
+//!
+//! ```text
+//! nothing kept          shared: [ read ............................ ]
+//! a short rest kept     shared: [ rest | read ..................... ]
+//! much kept or missing  own:    [ rest ......... | read, exact size ]
+//! ```
+//!
+//! A caller's round: [`Input::read`], then [`Input::take`] the bytes, process some,
+//! [`Input::put_back`] what was not consumed.
+
+use std::io;
+use std::mem;
+
+use super::stream::Stream;
+use crate::base::limits::BIG_BULK;
+
+/// Bytes asked of a socket that has no rest in front.
+const SHARED_LEN: usize = BIG_BULK + 64 * 1024;
+/// An own buffer grows by this when nobody knows how much is missing.
+const GROWTH: usize = 16 * 1024;
+/// Own buffers over this are given back once empty; smaller ones when idle.
+const KEPT_CAPACITY_MAX: usize = 4 * 1024;
+
+/// The buffer all connections read into, and what one of them has in it.
+pub struct ReadBuffer {
+    bytes: Box<[u8]>,
+    len: usize,
+}
+
+/// One connection's unprocessed bytes.
+#[derive(Default)]
+pub struct Input {
+    bytes: Vec<u8>,
+    /// How many bytes at the start are processed.
+    start: usize,
+    /// How many bytes the next unit is known to lack; a hint for the size of reads.
+    missing: usize,
+}
+
+/// What a read found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// This many bytes, and there may be more.
+    Full(usize),
+    /// This many bytes (0: none), and the socket is empty for now.
+    Short(usize),
+    /// The other side sends no more.
+    Closed,
+}
+
+/// Unprocessed bytes on loan from an [`Input`].
+pub struct Taken {
+    place: Place,
+}
+
+enum Place {
+    /// The whole shared buffer, of which the first bytes are the connection's.
+    Shared(Box<[u8]>, usize),
+    /// The connection's own buffer, from an offset on.
+    Own(Vec<u8>, usize),
+}
+
+impl ReadBuffer {
+    pub fn new() -> Self {
+        Self { bytes: vec![0; SHARED_LEN].into_boxed_slice(), len: 0 }
+    }
+}
+
+impl Default for ReadBuffer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Input {
+    /// How many bytes are kept here.
+    pub fn len(&self) -> usize {
+        self.bytes.len() - self.start
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many bytes the own buffer could take without growing.
+    pub fn free_capacity(&self) -> usize {
+        self.bytes.capacity() - self.bytes.len()
+    }
+
+    /// Reads once. What came, behind what was kept, is there to be taken.
+    pub fn read(&mut self, stream: &mut Stream, shared: &mut ReadBuffer) -> io::Result<Received> {
+        let kept = self.len();
+        if kept > BIG_BULK || self.missing > BIG_BULK {
+            return self.read_own(stream);
+        }
+        shared.bytes[..kept].copy_from_slice(&self.bytes[self.start..]);
+        self.clear();
+        shared.len = kept;
+        let space = &mut shared.bytes[kept..];
+        let received = Received::new(stream.read(space)?, space.len());
+        if let Received::Full(len) | Received::Short(len) = received {
+            shared.len += len;
+        }
+        Ok(received)
+    }
+
+    fn read_own(&mut self, stream: &mut Stream) -> io::Result<Received> {
+        self.bytes.drain(..self.start);
+        self.start = 0;
+        if self.bytes.capacity() == self.bytes.len() {
+            self.bytes.reserve(GROWTH);
+        }
+        let space = self.bytes.capacity() - self.bytes.len();
+        Ok(Received::new(stream.read_spare(&mut self.bytes)?, space))
+    }
+
+    /// Hands out all unprocessed bytes. They come back by [`Input::put_back`], or by
+    /// [`Taken::discard`] when the connection is gone.
+    pub fn take(&mut self, shared: &mut ReadBuffer) -> Taken {
+        let place = if self.is_empty() {
+            Place::Shared(mem::take(&mut shared.bytes), mem::take(&mut shared.len))
+        } else {
+            Place::Own(mem::take(&mut self.bytes), mem::take(&mut self.start))
+        };
+        Taken { place }
+    }
+
+    /// Keeps what is left after `consumed` bytes; the next unit lacks `missing` more,
+    /// as far as anybody knows.
+    pub fn put_back(
+        &mut self,
+        taken: Taken,
+        consumed: usize,
+        missing: usize,
+        shared: &mut ReadBuffer,
+    ) {
+        self.missing = missing;
+        match taken.place {
+            Place::Shared(bytes, len) => {
+                let rest = &bytes[consumed..len];
+                if !rest.is_empty() {
+                    let extra = if missing > BIG_BULK { missing } else { 0 };
+                    self.bytes.reserve_exact(rest.len() + extra);
+                    self.bytes.extend_from_slice(rest);
+                }
+                shared.bytes = bytes;
+            }
+            Place::Own(bytes, start) => {
+                self.bytes = bytes;
+                self.start = start + consumed;
+                if self.is_empty() {
+                    self.clear();
+                } else if missing > BIG_BULK {
+                    self.bytes.drain(..self.start);
+                    self.start = 0;
+                    self.bytes.reserve_exact(missing);
+                }
+            }
+        }
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.start = 0;
+        if self.bytes.capacity() > KEPT_CAPACITY_MAX {
+            self.bytes = Vec::new();
+        }
+    }
+
+    /// Gives the buffer of an idle connection back.
+    pub fn shrink(&mut self) {
+        if self.is_empty() {
+            self.bytes = Vec::new();
+            self.start = 0;
+        }
+    }
+}
+
+impl Received {
+    fn new(read: Option<usize>, space: usize) -> Self {
+        match read {
+            None => Self::Short(0),
+            Some(0) => Self::Closed,
+            Some(len) if len == space => Self::Full(len),
+            Some(len) => Self::Short(len),
+        }
+    }
+}
+
+impl Taken {
+    pub fn bytes(&self) -> &[u8] {
+        match &self.place {
+            Place::Shared(bytes, len) => &bytes[..*len],
+            Place::Own(bytes, start) => &bytes[*start..],
+        }
+    }
+
+    /// The same bytes, for a parser that unquotes in place.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        match &mut self.place {
+            Place::Shared(bytes, len) => &mut bytes[..*len],
+            Place::Own(bytes, start) => &mut bytes[*start..],
+        }
+    }
+
+    /// Gives the shared buffer back, and the bytes up.
+    pub fn discard(self, shared: &mut ReadBuffer) {
+        if let Place::Shared(bytes, _) = self.place {
+            shared.bytes = bytes;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    fn pair() -> (UnixStream, Stream) {
+        let (far, near) = UnixStream::pair().expect("a socket pair");
+        near.set_nonblocking(true).expect("non-blocking");
+        (far, Stream::Unix(mio::net::UnixStream::from_std(near)))
+    }
+
+    fn bytes_of(input: &mut Input, shared: &mut ReadBuffer) -> Vec<u8> {
+        let taken = input.take(shared);
+        let bytes = taken.bytes().to_vec();
+        input.put_back(taken, 0, 0, shared);
+        bytes
+    }
+
+    #[test]
+    fn what_is_processed_in_place_leaves_no_buffer_behind() {
+        let (mut far, mut near) = pair();
+        let (mut input, mut shared) = (Input::default(), ReadBuffer::new());
+        far.write_all(b"PING\r\n").expect("write");
+        assert_eq!(input.read(&mut near, &mut shared).expect("read"), Received::Short(6));
+        let taken = input.take(&mut shared);
+        assert_eq!(taken.bytes(), b"PING\r\n");
+        input.put_back(taken, 6, 0, &mut shared);
+        assert!(input.is_empty());
+        assert_eq!(input.bytes.capacity(), 0);
+    }
+
+    #[test]
+    fn a_rest_stands_in_front_of_the_next_read() {
+        let (mut far, mut near) = pair();
+        let (mut input, mut shared) = (Input::default(), ReadBuffer::new());
+        far.write_all(b"PING\r\nPI").expect("write");
+        input.read(&mut near, &mut shared).expect("read");
+        let taken = input.take(&mut shared);
+        input.put_back(taken, 6, 0, &mut shared);
+        assert_eq!(input.len(), 2);
+        far.write_all(b"NG\r\n").expect("write");
+        assert_eq!(input.read(&mut near, &mut shared).expect("read"), Received::Short(4));
+        assert_eq!(bytes_of(&mut input, &mut shared), b"PING\r\n");
+        assert_eq!(input.read(&mut near, &mut shared).expect("read"), Received::Short(0));
+        assert_eq!(bytes_of(&mut input, &mut shared), b"PING\r\n");
+    }
+
+    #[test]
+    fn a_big_bulk_is_read_into_a_buffer_of_its_size() {
+        let (mut far, mut near) = pair();
+        let (mut input, mut shared) = (Input::default(), ReadBuffer::new());
+        let body = vec![b'x'; 150_000];
+        let writer = std::thread::spawn(move || {
+            far.write_all(&body).expect("write");
+            far
+        });
+        let (mut seen, mut capacity) = (0, None);
+        while seen < 150_000 {
+            match input.read(&mut near, &mut shared).expect("read") {
+                Received::Full(len) | Received::Short(len) => seen += len,
+                Received::Closed => panic!("the writer lives"),
+            }
+            let taken = input.take(&mut shared);
+            assert_eq!(taken.bytes().len(), seen);
+            input.put_back(taken, 0, 150_000 - seen, &mut shared);
+            if input.bytes.capacity() >= 150_000 {
+                assert_eq!(*capacity.get_or_insert(input.bytes.capacity()), 150_000);
+            }
+        }
+        assert!(bytes_of(&mut input, &mut shared).iter().all(|&byte| byte == b'x'));
+        let taken = input.take(&mut shared);
+        input.put_back(taken, 150_000, 0, &mut shared);
+        assert_eq!(input.bytes.capacity(), 0);
+        drop(writer.join().expect("the writer ends"));
+        assert_eq!(input.read(&mut near, &mut shared).expect("read"), Received::Closed);
+    }
+}

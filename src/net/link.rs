@@ -1,0 +1,250 @@
+//! A bus link: one TCP connection between two nodes.
+//!
+//! A node makes a link to each other one and sends on it; links that come in from
+//! others are read and answered. Both kinds are this type; which node is at the other
+//! end is the engine's affair.
+//!
+//! The stream is cut into frames by [`next_frame`]; what is in them, net does not look at.
+//! Nothing is lost singly: a peer that takes less than it is sent loses the whole
+//! link at a limit, and whatever was on it.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use mio::net::TcpStream;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::input::{Input, ReadBuffer, Received};
+use super::output::Output;
+use super::stream::Stream;
+use crate::ae::event_loop::{EventLoop, Token};
+use crate::base::ids::NodeId;
+use crate::base::limits::{BUS_FRAME_UNKNOWN_MAX, LINK_UNSENT_MAX};
+use crate::proto::bus;
+use crate::proto::reader::DecodeError;
+
+/// Where a frame's header names its sender.
+const SENDER: std::ops::Range<usize> = 16..56;
+
+pub struct Link {
+    stream: Stream,
+    local: IpAddr,
+    peer: SocketAddr,
+    state: State,
+    pub input: Input,
+    output: Output,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Connecting,
+    Up,
+}
+
+/// The beginning of a link's unprocessed bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// A whole frame of this many bytes.
+    Frame(usize),
+    /// At least this many bytes are missing.
+    Incomplete { missing: usize },
+}
+
+/// What became of a connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    Connecting,
+    /// The link has come up just now.
+    CameUp,
+    Up,
+}
+
+impl Link {
+    /// Begins to connect to a peer's bus address, from `source` when given. The outcome
+    /// arrives with the socket's first writable event.
+    pub fn connect(
+        peer: SocketAddr,
+        source: Option<IpAddr>,
+        event_loop: &EventLoop,
+        token: Token,
+    ) -> io::Result<Self> {
+        let socket = Socket::new(Domain::for_address(peer), Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_nonblocking(true)?;
+        // A source of the other address family cannot reach this peer; any other can.
+        if let Some(ip) = source.filter(|ip| ip.is_ipv4() == peer.is_ipv4()) {
+            socket.set_reuse_address(true)?;
+            socket.bind(&SocketAddr::new(ip, 0).into())?;
+        }
+        match socket.connect(&peer.into()) {
+            Ok(()) => {}
+            Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
+            Err(error) => return Err(error),
+        }
+        let stream = Stream::Tcp(TcpStream::from_std(socket.into()));
+        Self::register(stream, peer, State::Connecting, event_loop, token)
+    }
+
+    /// Takes an accepted link into the loop.
+    pub fn accepted(
+        stream: Stream,
+        peer: SocketAddr,
+        event_loop: &EventLoop,
+        token: Token,
+    ) -> io::Result<Self> {
+        Self::register(stream, peer, State::Up, event_loop, token)
+    }
+
+    fn register(
+        mut stream: Stream,
+        peer: SocketAddr,
+        state: State,
+        event_loop: &EventLoop,
+        token: Token,
+    ) -> io::Result<Self> {
+        stream.set_options(0)?;
+        event_loop.register(&mut stream, token)?;
+        let mut link = Self {
+            stream,
+            local: IpAddr::from([0, 0, 0, 0]),
+            peer,
+            state,
+            input: Input::default(),
+            output: Output::default(),
+        };
+        if state == State::Up {
+            link.local = link.stream.local_ip()?;
+        }
+        Ok(link)
+    }
+
+    /// Asks how the connect went, at a writable event. An error: it failed.
+    pub fn progress(&mut self) -> io::Result<Progress> {
+        if self.state == State::Up {
+            return Ok(Progress::Up);
+        }
+        if !self.stream.is_connected()? {
+            return Ok(Progress::Connecting);
+        }
+        self.state = State::Up;
+        self.local = self.stream.local_ip()?;
+        Ok(Progress::CameUp)
+    }
+
+    /// This end's address; peers tell a node's address by it.
+    pub fn local(&self) -> IpAddr {
+        self.local.to_canonical()
+    }
+
+    /// The other end's address.
+    pub fn peer(&self) -> IpAddr {
+        self.peer.ip().to_canonical()
+    }
+
+    /// Reads once; see [`Input::read`].
+    pub fn read(&mut self, shared: &mut ReadBuffer) -> io::Result<Received> {
+        self.input.read(&mut self.stream, shared)
+    }
+
+    /// Sends a turn's frames; an error when the link is broken or too far behind.
+    pub fn send<'a>(&mut self, frames: impl Iterator<Item = &'a [u8]>) -> io::Result<()> {
+        self.output.send(&mut self.stream, frames)?;
+        if self.output.len() > LINK_UNSENT_MAX {
+            return Err(io::Error::other("the peer does not keep up"));
+        }
+        Ok(())
+    }
+
+    /// Sends what waits, now that the socket is writable.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.output.flush(&mut self.stream).map(drop)
+    }
+
+    /// Takes the socket out of the loop, before it is dropped.
+    pub fn deregister(&mut self, event_loop: &EventLoop) -> io::Result<()> {
+        event_loop.deregister(&mut self.stream)
+    }
+}
+
+/// Tells how the next frame stands. Little is buffered for strangers: a frame over
+/// [`BUS_FRAME_UNKNOWN_MAX`] is only waited for when `is_known` vouches for its sender,
+/// judging by the frame's header. An error means that the link has to go.
+pub fn next_frame(
+    bytes: &[u8],
+    is_known: impl FnOnce(NodeId) -> bool,
+) -> Result<Framing, DecodeError> {
+    let Some(len) = bus::frame_len(bytes)? else {
+        return Ok(Framing::Incomplete { missing: 1 });
+    };
+    if bytes.len() >= len {
+        return Ok(Framing::Frame(len));
+    }
+    if len > BUS_FRAME_UNKNOWN_MAX {
+        let Some(sender) = bytes.get(SENDER) else {
+            return Ok(Framing::Incomplete { missing: 1 });
+        };
+        if !NodeId::parse(sender).is_some_and(is_known) {
+            return Err(DecodeError::TooLong);
+        }
+    }
+    Ok(Framing::Incomplete { missing: len - bytes.len() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    const TOKEN: Token = Token { kind: 0, slot: 0, generation: 0 };
+
+    /// Turns the loop until the connect is decided.
+    fn outcome(peer: SocketAddr, source: Option<IpAddr>) -> io::Result<Link> {
+        let mut event_loop = EventLoop::new()?;
+        let mut link = Link::connect(peer, source, &event_loop, TOKEN)?;
+        let mut events = Vec::new();
+        while link.progress()? == Progress::Connecting {
+            event_loop.poll(None, &mut events)?;
+        }
+        Ok(link)
+    }
+
+    #[test]
+    fn a_link_comes_up_from_the_source_it_was_given() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("listen");
+        let peer = listener.local_addr().expect("an address");
+        let source = IpAddr::from([127, 0, 0, 2]);
+        let mut link = outcome(peer, Some(source)).expect("connected");
+        assert_eq!((link.local(), link.peer()), (source, peer.ip()));
+        assert_eq!(link.progress().expect("still up"), Progress::Up);
+    }
+
+    #[test]
+    fn a_refused_connect_is_an_error() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("listen");
+        let peer = listener.local_addr().expect("an address");
+        drop(listener);
+        let error = outcome(peer, None).err().expect("nobody listens");
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    fn frame_start(total_len: u32, sent: usize) -> Vec<u8> {
+        let mut bytes =
+            [b"DbuZ".as_slice(), &total_len.to_be_bytes(), &[0; 8], &[b'a'; 40]].concat();
+        bytes.resize(sent, 0);
+        bytes
+    }
+
+    #[test]
+    fn only_a_known_sender_may_send_a_big_frame() {
+        let big = frame_start(1_000_000, 100);
+        assert_eq!(next_frame(&big, |_| false), Err(DecodeError::TooLong));
+        assert_eq!(next_frame(&big, |_| true), Ok(Framing::Incomplete { missing: 999_900 }));
+        assert_eq!(next_frame(&big[..55], |_| true), Ok(Framing::Incomplete { missing: 1 }));
+        let small = frame_start(2000, 100);
+        assert_eq!(next_frame(&small, |_| false), Ok(Framing::Incomplete { missing: 1900 }));
+        let whole = frame_start(144, 300);
+        assert_eq!(next_frame(&whole, |_| false), Ok(Framing::Frame(144)));
+        assert_eq!(next_frame(b"DbuZ", |_| true), Ok(Framing::Incomplete { missing: 1 }));
+        assert_eq!(next_frame(b"GET / HTTP/1.1", |_| true), Err(DecodeError::BadSignature));
+    }
+}

@@ -1,0 +1,128 @@
+//! What a socket did not take yet.
+//!
+//! Bytes go to the socket straight from where they were written (the reply arena,
+//! the frames of a turn); only what it refuses is copied here and waits for the
+//! writable event. While anything waits, later bytes queue up behind it.
+
+use std::io::{self, IoSlice};
+
+use super::stream::Stream;
+
+/// Parts handed to the kernel in one call. Linux takes 1024.
+const PARTS_MAX: usize = 64;
+/// Sent bytes in front are cut off when there are more of them than this.
+const COMPACT_AT: usize = 256 * 1024;
+
+/// One connection's unsent bytes.
+#[derive(Default)]
+pub struct Output {
+    bytes: Vec<u8>,
+    /// How many bytes at the start are sent.
+    sent: usize,
+}
+
+impl Output {
+    /// How many bytes wait.
+    pub fn len(&self) -> usize {
+        self.bytes.len() - self.sent
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How much memory they take.
+    pub fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// Sends `parts` in order, behind what waits; returns how many bytes the socket took.
+    pub fn send<'a>(
+        &mut self,
+        stream: &mut Stream,
+        parts: impl Iterator<Item = &'a [u8]>,
+    ) -> io::Result<usize> {
+        let mut written = 0;
+        let mut parts = parts.peekable();
+        while parts.peek().is_some() {
+            let mut slices = [IoSlice::new(&[]); PARTS_MAX];
+            let mut count = 0;
+            for (slice, part) in slices.iter_mut().zip(&mut parts) {
+                *slice = IoSlice::new(part);
+                count += 1;
+            }
+            written += self.send_slices(stream, &slices[..count])?;
+        }
+        Ok(written)
+    }
+
+    fn send_slices(&mut self, stream: &mut Stream, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        let written = match parts {
+            _ if !self.is_empty() => 0,
+            [part] => stream.write(part)?,
+            parts => stream.write_vectored(parts)?,
+        };
+        let mut skip = written;
+        for part in parts {
+            let rest = part.get(skip..).unwrap_or_default();
+            skip = skip.saturating_sub(part.len());
+            self.bytes.extend_from_slice(rest);
+        }
+        Ok(written)
+    }
+
+    /// Sends what waits, now that the socket is writable; returns how many bytes it took.
+    pub fn flush(&mut self, stream: &mut Stream) -> io::Result<usize> {
+        let mut written = 0;
+        while !self.is_empty() {
+            let len = stream.write(&self.bytes[self.sent..])?;
+            if len == 0 {
+                break;
+            }
+            self.sent += len;
+            written += len;
+        }
+        if self.is_empty() {
+            *self = Self::default();
+        } else if self.sent > COMPACT_AT && self.sent > self.len() {
+            self.bytes.drain(..self.sent);
+            self.sent = 0;
+        }
+        Ok(written)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    fn pair() -> (UnixStream, Stream) {
+        let (far, near) = UnixStream::pair().expect("a socket pair");
+        near.set_nonblocking(true).expect("non-blocking");
+        (far, Stream::Unix(mio::net::UnixStream::from_std(near)))
+    }
+
+    #[test]
+    fn parts_arrive_in_order_however_little_the_socket_takes() {
+        let (mut far, mut near) = pair();
+        let mut output = Output::default();
+        let parts: Vec<Vec<u8>> = (0..200u8).map(|i| vec![i; 5000]).collect();
+        let total = parts.len() * 5000;
+        let mut sent = output.send(&mut near, parts.iter().map(Vec::as_slice)).expect("send");
+        assert_eq!(sent + output.len(), total);
+        assert!(!output.is_empty(), "the socket cannot hold a million bytes");
+        sent += output.send(&mut near, [b"end".as_slice()].into_iter()).expect("send");
+        let mut got = vec![0; total + 3];
+        let mut len = 0;
+        while len < got.len() {
+            len += far.read(&mut got[len..]).expect("read");
+            sent += output.flush(&mut near).expect("flush");
+        }
+        assert_eq!(sent, total + 3);
+        assert_eq!(got, [parts.concat(), b"end".to_vec()].concat());
+        assert_eq!(output.capacity(), 0);
+    }
+}

@@ -1,0 +1,137 @@
+//! A connected socket, TCP or unix, as the buffers see it: three calls, each of
+//! which either moves bytes or says that it would wait.
+
+use std::io::{self, IoSlice, Read as _, Write as _};
+use std::mem::MaybeUninit;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use mio::event::Source;
+use mio::net::{TcpStream, UnixStream};
+use mio::{Interest, Registry, Token};
+use socket2::{SockRef, TcpKeepalive};
+
+pub enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    /// Reads what is there; `None` when that is nothing, 0 when the other side closed.
+    pub fn read(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
+        retry(|| match self {
+            Self::Tcp(stream) => stream.read(into),
+            Self::Unix(stream) => stream.read(into),
+        })
+    }
+
+    /// Reads to the end of `bytes`, up to its capacity; otherwise as [`Stream::read`].
+    pub fn read_spare(&mut self, bytes: &mut Vec<u8>) -> io::Result<Option<usize>> {
+        let spare = bytes.spare_capacity_mut();
+        let received = retry(|| self.recv(spare))?;
+        if let Some(len) = received {
+            // SAFETY: the kernel has just written `len` bytes at the start of the
+            // spare capacity, so the first `bytes.len() + len` bytes are initialised.
+            unsafe { bytes.set_len(bytes.len() + len) };
+        }
+        Ok(received)
+    }
+
+    fn recv(&self, into: &mut [MaybeUninit<u8>]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.try_io(|| SockRef::from(stream).recv(into)),
+            Self::Unix(stream) => stream.try_io(|| SockRef::from(stream).recv(into)),
+        }
+    }
+
+    /// Writes what the socket takes; 0 when that is nothing.
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = retry(|| match self {
+            Self::Tcp(stream) => stream.write(bytes),
+            Self::Unix(stream) => stream.write(bytes),
+        })?;
+        Ok(written.unwrap_or(0))
+    }
+
+    /// Writes what the socket takes of all parts together; 0 when that is nothing.
+    pub fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        let written = retry(|| match self {
+            Self::Tcp(stream) => stream.write_vectored(parts),
+            Self::Unix(stream) => stream.write_vectored(parts),
+        })?;
+        Ok(written.unwrap_or(0))
+    }
+
+    /// Whether a connect that was begun has succeeded; an error when it failed.
+    pub fn is_connected(&self) -> io::Result<bool> {
+        let Self::Tcp(stream) = self else { return Ok(true) };
+        if let Some(error) = stream.take_error()? {
+            return Err(error);
+        }
+        match stream.peer_addr() {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The address of this end.
+    pub fn local_ip(&self) -> io::Result<IpAddr> {
+        match self {
+            Self::Tcp(stream) => Ok(stream.local_addr()?.ip()),
+            Self::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// Has the kernel send what is written at once, and notice a dead peer within
+    /// about twice `keepalive_secs` (0: never). Means nothing to a unix socket.
+    pub fn set_options(&self, keepalive_secs: u32) -> io::Result<()> {
+        let Self::Tcp(stream) = self else { return Ok(()) };
+        stream.set_nodelay(true)?;
+        if keepalive_secs > 0 {
+            let secs = u64::from(keepalive_secs);
+            // C: anet.c anetKeepAlive: probes every third of the time, three of them.
+            let keepalive = TcpKeepalive::new()
+                .with_time(Duration::from_secs(secs))
+                .with_interval(Duration::from_secs((secs / 3).max(1)))
+                .with_retries(3);
+            SockRef::from(stream).set_tcp_keepalive(&keepalive)?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs a socket call until no signal interrupts it; `None` when it would wait.
+fn retry(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<Option<usize>> {
+    loop {
+        match call() {
+            Ok(len) => return Ok(Some(len)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+impl Source for Stream {
+    fn register(&mut self, to: &Registry, token: Token, interests: Interest) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.register(to, token, interests),
+            Self::Unix(stream) => stream.register(to, token, interests),
+        }
+    }
+
+    fn reregister(&mut self, to: &Registry, token: Token, interests: Interest) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.reregister(to, token, interests),
+            Self::Unix(stream) => stream.reregister(to, token, interests),
+        }
+    }
+
+    fn deregister(&mut self, from: &Registry) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.deregister(from),
+            Self::Unix(stream) => stream.deregister(from),
+        }
+    }
+}
