@@ -31,6 +31,7 @@ pub struct AofError {
     pub reason: AofDamage,
 }
 
+/// Why bytes are no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AofDamage {
     /// This byte should stand here.

@@ -27,9 +27,13 @@ use super::reader::{DecodeError, Reader};
 use crate::base::ids::{JobId, NODE_ID_LEN, NodeId};
 use crate::base::limits;
 
+/// Waits for copies before it is promised to its producer.
 pub const STATE_WAIT_REPL: u8 = 0;
+/// Known and not queued here.
 pub const STATE_ACTIVE: u8 = 1;
+/// In its queue.
 pub const STATE_QUEUED: u8 = 2;
+/// Acknowledged, to be collected.
 pub const STATE_ACKED: u8 = 3;
 
 /// QUEUED is broadcast on the next enqueue.
@@ -179,14 +183,17 @@ impl<'a> NodeIds<'a> {
         }
     }
 
+    /// Tells how many nodes there are.
     pub fn len(self) -> usize {
         self.0.len()
     }
 
+    /// Whether there are no nodes.
     pub fn is_empty(self) -> bool {
         self.0.is_empty()
     }
 
+    /// Gives the IDs one after another.
     pub fn iter(self) -> <Self as IntoIterator>::IntoIter {
         self.into_iter()
     }

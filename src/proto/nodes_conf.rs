@@ -91,6 +91,7 @@ pub struct NodesConfError {
     pub reason: Reason,
 }
 
+/// Why a line is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
     NulByte,

@@ -62,6 +62,7 @@ impl std::error::Error for DecodeError {}
 pub struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
+    /// Begins at the first of `bytes`.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
@@ -73,32 +74,39 @@ impl<'a> Reader<'a> {
         Ok(head)
     }
 
+    /// Takes the next `N` bytes.
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
         let (head, tail) = self.0.split_first_chunk().ok_or(DecodeError::Truncated)?;
         self.0 = tail;
         Ok(*head)
     }
 
+    /// Takes one byte.
     pub fn u8(&mut self) -> Result<u8, DecodeError> {
         Ok(u8::from_le_bytes(self.array()?))
     }
 
+    /// Takes a little-endian number; so do the others that end in `_le`.
     pub fn u16_le(&mut self) -> Result<u16, DecodeError> {
         Ok(u16::from_le_bytes(self.array()?))
     }
 
+    /// See [`Reader::u16_le`].
     pub fn u32_le(&mut self) -> Result<u32, DecodeError> {
         Ok(u32::from_le_bytes(self.array()?))
     }
 
+    /// See [`Reader::u16_le`].
     pub fn u64_le(&mut self) -> Result<u64, DecodeError> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
+    /// Takes a big-endian number; so do the others that end in `_be`.
     pub fn u16_be(&mut self) -> Result<u16, DecodeError> {
         Ok(u16::from_be_bytes(self.array()?))
     }
 
+    /// See [`Reader::u16_be`].
     pub fn u32_be(&mut self) -> Result<u32, DecodeError> {
         Ok(u32::from_be_bytes(self.array()?))
     }
@@ -127,10 +135,12 @@ impl<'a> Reader<'a> {
         std::mem::take(&mut self.0)
     }
 
+    /// Tells how many bytes are left.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
+    /// Whether no bytes are left.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -20,10 +20,12 @@ pub struct ReplyWriter<'a> {
 }
 
 impl<'a> ReplyWriter<'a> {
+    /// Appends to `out`.
     pub fn new(out: &'a mut Vec<u8>, resp: Resp) -> Self {
         Self { out, resp }
     }
 
+    /// Gives the protocol of the client.
     pub fn resp(&self) -> Resp {
         self.resp
     }
@@ -39,6 +41,7 @@ impl<'a> ReplyWriter<'a> {
         self.line(b'-', text.as_ref());
     }
 
+    /// Writes an integer.
     pub fn integer(&mut self, value: i64) {
         self.out.push(b':');
         number::append_i64(self.out, value);
@@ -62,10 +65,12 @@ impl<'a> ReplyWriter<'a> {
         self.end_line();
     }
 
+    /// Writes the null of commands that answer with a bulk string.
     pub fn null_bulk(&mut self) {
         self.null(b"$-1\r\n");
     }
 
+    /// Writes the null of commands that answer with an array.
     pub fn null_array(&mut self) {
         self.null(b"*-1\r\n");
     }

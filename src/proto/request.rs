@@ -57,14 +57,17 @@ impl<'a> Args<'a> {
         Self { bytes, ranges }
     }
 
+    /// Tells how many arguments there are, the name included.
     pub fn len(self) -> usize {
         self.ranges.len()
     }
 
+    /// Whether there are no arguments.
     pub fn is_empty(self) -> bool {
         self.ranges.is_empty()
     }
 
+    /// Gives one argument, if there are that many.
     pub fn get(self, index: usize) -> Option<&'a [u8]> {
         self.ranges.get(index).map(|range| range.slice(self.bytes))
     }
@@ -74,6 +77,7 @@ impl<'a> Args<'a> {
         Self { bytes: self.bytes, ranges: self.ranges.get(index..).unwrap_or_default() }
     }
 
+    /// Gives the arguments one after another.
     pub fn iter(self) -> impl DoubleEndedIterator<Item = &'a [u8]> + ExactSizeIterator + Clone {
         self.ranges.iter().map(move |range| range.slice(self.bytes))
     }

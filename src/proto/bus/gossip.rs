@@ -81,6 +81,7 @@ impl<'a> Gossip<'a> {
         self.0.len()
     }
 
+    /// Whether the message has no entries.
     pub fn is_empty(self) -> bool {
         self.0.is_empty()
     }

@@ -8,6 +8,7 @@ use crate::base::ids::NodeId;
 use crate::base::limits;
 use crate::proto::reader::{DecodeError, Reader};
 
+/// How long a header is, and a frame at least.
 pub const HEADER_LEN: usize = 144;
 
 /// An address as text, padded with zeros. C: NET_IP_STR_LEN.
@@ -24,12 +25,19 @@ pub struct NodeFlags(pub u16);
 impl NodeFlags {
     /// Possibly failing.
     pub const PFAIL: Self = Self(1);
+    /// Failing, as a majority has found.
     pub const FAIL: Self = Self(2);
+    /// The node that says so.
     pub const MYSELF: Self = Self(4);
+    /// Known by its address only; its ID is made up.
     pub const HANDSHAKE: Self = Self(8);
+    /// Known by its ID only.
     pub const NOADDR: Self = Self(16);
+    /// Is to get a MEET as its first message.
     pub const MEET: Self = Self(32);
+    /// Forgotten; never seen on the wire.
     pub const DELETED: Self = Self(64);
+    /// Takes no new jobs.
     pub const LEAVING: Self = Self(128);
 
     /// Whether any of `flags` is set.
@@ -37,6 +45,7 @@ impl NodeFlags {
         self.0 & flags.0 != 0
     }
 
+    /// Gives the flags that are set here and not in `flags`.
     pub const fn without(self, flags: Self) -> Self {
         Self(self.0 & !flags.0)
     }
@@ -55,6 +64,7 @@ impl BitOr for NodeFlags {
 pub struct MessageFlags(pub u8);
 
 impl MessageFlags {
+    /// Nothing.
     pub const NONE: Self = Self(0);
     /// A REPLJOB that wants no GOTJOB.
     pub const NOREPLY: Self = Self(1);
@@ -72,14 +82,17 @@ impl MessageFlags {
 /// What every message says of its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
+    /// Who sent the message, as it says.
     pub sender: NodeId,
     /// The sender's own address when it announces one.
     pub ip: Option<IpAddr>,
     /// The sender's client port.
     pub port: u16,
+    /// What the sender says of itself.
     pub flags: NodeFlags,
     /// The state of the cluster; always 0.
     pub state: u8,
+    /// What is special about this message.
     pub message_flags: MessageFlags,
     /// Zeros from C nodes, which do not look at them. Extensions are announced here.
     pub reserved: [u8; 34],

@@ -32,16 +32,19 @@ impl<'a> Jobs<'a> {
         Ok(Self { records, count })
     }
 
+    /// Gives the records one after another.
     pub fn iter(self) -> impl ExactSizeIterator<Item = JobRecord<'a>> {
         let mut rest = self.records;
         (0..self.count)
             .map(move |_| JobRecord::decode(&mut rest).expect("records were checked on arrival"))
     }
 
+    /// Tells how many jobs there are.
     pub fn len(self) -> usize {
         self.count
     }
 
+    /// Whether there are no jobs.
     pub fn is_empty(self) -> bool {
         self.count == 0
     }
@@ -107,6 +110,7 @@ impl<'a> JobsFrame<'a> {
         self.out.len() - self.start
     }
 
+    /// Whether no job has been appended yet.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }

@@ -58,34 +58,45 @@ mod kind {
 /// What one node tells another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
+    /// Are you there? Answered with a PONG.
     Ping(Gossip<'a>),
+    /// I am here.
     Pong(Gossip<'a>),
+    /// A ping that also asks to be let into the cluster.
     Meet(Gossip<'a>),
+    /// A majority has found this node to be failing.
     Fail(NodeId),
+    /// Keep a copy of this job.
     ReplJob(JobRecord<'a>),
+    /// I keep a copy.
     GotJob(JobId),
-    Enqueue {
-        id: JobId,
-        delay_secs: u32,
-    },
+    /// Put the job in its queue, after a delay.
+    Enqueue { id: JobId, delay_secs: u32 },
+    /// I have put the job in its queue.
     Queued(JobId),
+    /// The job is acknowledged.
     SetAck {
         id: JobId,
         /// How many nodes may have the job, as the sender knows.
         may_have: u32,
     },
+    /// I am about to put the job in its queue.
     WillQueue(JobId),
+    /// I have taken note of the acknowledgement.
     GotAck {
         id: JobId,
+        /// Whether the sender had the job.
         known: bool,
     },
+    /// Remove the job.
     DelJob(JobId),
-    NeedJobs {
-        queue: &'a [u8],
-        count: u32,
-    },
+    /// I have consumers for this queue: send so many jobs.
+    NeedJobs { queue: &'a [u8], count: u32 },
+    /// Here are jobs you asked for; put them in their queue.
     YourJobs(Jobs<'a>),
+    /// A consumer here is still at work on the job.
     Working(JobId),
+    /// Pause the queue, or end its pause.
     Pause {
         queue: &'a [u8],
         /// [`PAUSE_IN`], [`PAUSE_OUT`], both or 0.
