@@ -11,7 +11,10 @@ pub mod directives;
 pub mod form;
 pub mod manual;
 
+use std::net::IpAddr;
 use std::path::PathBuf;
+
+use crate::engine::config::{Announce, Aof, EngineConfig, EnqueueAtLoad, Eviction};
 
 /// Every setting of the server. A field is named as its directive, plus its unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,7 +79,7 @@ pub struct Config {
     pub cluster_config_file: PathBuf,
     pub cluster_node_timeout_ms: u64,
     /// The address told to peers and clients, when it is not the one links arrive at.
-    pub cluster_announce_ip: Option<String>,
+    pub cluster_announce_ip: Option<IpAddr>,
     /// The client port told to peers and clients; 0: `port`.
     pub cluster_announce_port: u16,
     /// The bus port told to peers that understand it; 0: the client port + 10000.
@@ -138,6 +141,31 @@ impl Default for Config {
             slowlog_max_len: 128,
             latency_monitor_threshold_ms: 0,
             watchdog_period_ms: 0,
+        }
+    }
+}
+
+impl Config {
+    /// What of it decides what the engine does.
+    pub fn for_engine(&self) -> EngineConfig {
+        let unless_0 = |port| (port != 0).then_some(port);
+        EngineConfig {
+            port: self.port,
+            node_timeout_ms: self.cluster_node_timeout_ms,
+            aof: if self.appendonly { Aof::On } else { Aof::Off },
+            enqueue_at_load: match self.aof_enqueue_jobs_once {
+                true => EnqueueAtLoad::Yes,
+                false => EnqueueAtLoad::No,
+            },
+            eviction: match self.maxmemory_policy {
+                MaxmemoryPolicy::Acks => Eviction::Acks,
+                MaxmemoryPolicy::NoEviction => Eviction::None,
+            },
+            announce: Announce {
+                ip: self.cluster_announce_ip,
+                port: unless_0(self.cluster_announce_port),
+                bus_port: unless_0(self.cluster_announce_bus_port),
+            },
         }
     }
 }

@@ -468,7 +468,10 @@ mod tests {
                     .boxed()
             }
             Form::Mode => (0..=0o777).prop_map(move |n| text(format!("{n:o}"))).boxed(),
-            Form::Text | Form::OptionalText => "[^\0]*".prop_map(text).boxed(),
+            Form::Text => "[^\0]*".prop_map(text).boxed(),
+            Form::OptionalIp => {
+                any::<std::net::IpAddr>().prop_map(move |ip| text(ip.to_string())).boxed()
+            }
             Form::Path | Form::OptionalPath => {
                 prop::collection::vec(1..=255u8, 0..20).prop_map(|path| vec![path]).boxed()
             }

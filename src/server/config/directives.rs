@@ -413,7 +413,7 @@ pub static SECTIONS: &[Section] = &[
             ),
             row(
                 "cluster-announce-ip",
-                Form::OptionalText,
+                Form::OptionalIp,
                 LIVE,
                 place!(cluster_announce_ip),
                 "The address told to other nodes and to clients, for servers behind address \

@@ -6,6 +6,7 @@
 //! [`Field::put`] cannot fail; a test puts the extremes of every row to prove it.
 
 use std::ffi::OsString;
+use std::net::IpAddr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
@@ -58,8 +59,8 @@ pub enum Form {
     Mode,
     /// Any text that is valid UTF-8.
     Text,
-    /// As `Text`; empty is absent.
-    OptionalText,
+    /// An IPv4 or IPv6 address; empty is absent.
+    OptionalIp,
     /// A path.
     Path,
     /// As `Path`; empty is absent.
@@ -117,10 +118,10 @@ impl Form {
             Self::Mode => mode(word),
             Self::Text => text(word),
             Self::Path => path(word),
-            Self::OptionalText | Self::OptionalPath | Self::Password if word.is_empty() => {
+            Self::OptionalIp | Self::OptionalPath | Self::Password if word.is_empty() => {
                 Ok(Value::Absent)
             }
-            Self::OptionalText => text(word),
+            Self::OptionalIp => ip(word),
             Self::OptionalPath => path(word),
             Self::Password if word.len() > PASSWORD_MAX => {
                 Err(format!("a password has at most {PASSWORD_MAX} bytes"))
@@ -194,7 +195,8 @@ impl Form {
             Self::Bytes { min: 0 } => "size".into(),
             Self::Bytes { .. } => "size, more than 0".into(),
             Self::Mode => "octal number, 0 to 777".into(),
-            Self::Text | Self::OptionalText => "text".into(),
+            Self::Text => "text".into(),
+            Self::OptionalIp => "IPv4 or IPv6 address".into(),
             Self::Path | Self::OptionalPath => "path".into(),
             Self::FileName => "file name".into(),
             Self::Password => format!("text, up to {PASSWORD_MAX} bytes"),
@@ -212,7 +214,8 @@ impl Form {
             Self::Number { .. } | Self::Clamped { .. } | Self::SecondsOrYesNo { .. } => "<number>",
             Self::Bytes { .. } => "<size>",
             Self::Mode => "<octal number>",
-            Self::Text | Self::OptionalText => "<text>",
+            Self::Text => "<text>",
+            Self::OptionalIp => "<address>",
             Self::Path | Self::OptionalPath => "<path>",
             Self::FileName => "<file name>",
             Self::Password => "<password>",
@@ -275,6 +278,11 @@ fn text(word: &[u8]) -> Result<Value, String> {
         Ok(text) if !text.contains('\0') => Ok(Value::Text(word.to_vec())),
         _ => Err("must be UTF-8 text without zero bytes".into()),
     }
+}
+
+fn ip(word: &[u8]) -> Result<Value, String> {
+    let address = std::str::from_utf8(word).ok().and_then(|text| text.parse::<IpAddr>().ok());
+    address.map(|ip| ip.value()).ok_or_else(|| "must be an IPv4 or IPv6 address".into())
 }
 
 fn path(word: &[u8]) -> Result<Value, String> {
@@ -378,6 +386,16 @@ impl Textual for PathBuf {
 
     fn from_bytes(bytes: Vec<u8>) -> Self {
         OsString::from_vec(bytes).into()
+    }
+}
+
+impl Textual for IpAddr {
+    fn bytes(&self) -> Vec<u8> {
+        self.to_string().into_bytes()
+    }
+
+    fn from_bytes(bytes: Vec<u8>) -> Self {
+        String::from_bytes(bytes).parse().expect("the form checks addresses")
     }
 }
 
