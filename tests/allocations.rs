@@ -1,0 +1,73 @@
+//! Allocations of the hot commands in the steady state: one for a job's body, none to
+//! deliver or acknowledge it. A guard without a clock.
+
+use disque::base::ids::{ClientId, NodeId};
+use disque::base::memory::{self, CountingAllocator};
+use disque::base::time::{MonoMs, Now, UnixMs};
+use disque::engine::Engine;
+use disque::engine::command::{COMMANDS, Call, Outcome};
+use disque::engine::config::EngineConfig;
+use disque::proto::reply::Resp;
+use disque::proto::request::{Args, RequestParser};
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+const CLIENT: ClientId = ClientId { slot: 0, generation: 0 };
+const NOW: Now = Now { wall: UnixMs(1_767_225_600_000), mono: MonoMs(86_400_000) };
+const JOBS: usize = 512;
+
+/// Runs a command, and returns its reply and how often it allocated.
+fn run(engine: &mut Engine, name: &str, words: &[&[u8]]) -> (Vec<u8>, u64) {
+    let mut input = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        input.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        input.extend_from_slice(word);
+        input.extend_from_slice(b"\r\n");
+    }
+    let mut ranges = Vec::new();
+    RequestParser::default().parse(&mut input, &mut ranges).expect("a request");
+    let call = Call { client: CLIENT, resp: Resp::V2, args: Args::new(&input, &ranges) };
+    let command = COMMANDS.iter().find(|command| command.spec.name == name).expect("a command");
+    let before = memory::allocations();
+    let outcome = engine.call(NOW, command, &call);
+    let allocations = memory::allocations() - before;
+    assert_eq!(outcome, Outcome::Done);
+    let reply = engine.out.replies.bytes.clone();
+    engine.out.replies.bytes.clear();
+    engine.out.replies.segments.clear();
+    (reply, allocations)
+}
+
+/// Adds, fetches and acknowledges `JOBS` jobs; returns the allocations of each step.
+fn round(engine: &mut Engine) -> [u64; 3] {
+    let mut totals = [0; 3];
+    let mut ids = Vec::new();
+    for _ in 0..JOBS {
+        let (reply, allocations) = run(engine, "addjob", &[b"ADDJOB", b"q", b"body", b"0"]);
+        ids.push(reply[1..41].to_vec());
+        totals[0] += allocations;
+    }
+    for _ in 0..JOBS {
+        totals[1] += run(engine, "getjob", &[b"GETJOB", b"FROM", b"q"]).1;
+    }
+    for id in &ids {
+        totals[2] += run(engine, "ackjob", &[b"ACKJOB", id]).1;
+    }
+    totals
+}
+
+#[test]
+fn adding_allocates_a_body_and_delivering_and_acknowledging_nothing() {
+    let mut engine = Engine::new(EngineConfig::default(), NodeId([b'a'; 40]), [1; 32], NOW);
+    // Tables, indexes and queues grow to their size first.
+    for _ in 0..20 {
+        round(&mut engine);
+    }
+    let [added, fetched, acked] = round(&mut engine);
+    let jobs = JOBS as u64;
+    // A queue's references come in chunks of 256, and the index shrinks and grows.
+    assert!((jobs..=jobs + jobs / 16).contains(&added), "{added} for {jobs} jobs");
+    assert!(fetched <= jobs / 16, "{fetched} for {jobs} jobs");
+    assert!(acked <= jobs / 16, "{acked} for {jobs} jobs");
+}
