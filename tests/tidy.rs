@@ -1,1 +1,365 @@
-//! The rules of the house that a machine can check.
+//! The rules of the house that a machine can check: who may use whom, how long a file may
+//! get, what must not stand in it, and what must not be forgotten.
+//!
+//! Each test gathers all complaints and fails with the list of them. A rule that hurts is
+//! changed here, in the open, with its reason.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// Which crates a layer may use beside std and the layers drawn in `src/lib.rs`.
+/// The server is where everything meets: it may use them all.
+const CRATES_OF_LAYER: &[(&str, &[&str])] = &[
+    ("base", &["hashbrown", "siphasher", "rand_chacha", "tikv_jemallocator"]),
+    ("proto", &["memchr"]),
+    ("engine", &["log"]),
+    ("ae", &["mio"]),
+    ("net", &["mio", "slab", "bytes", "socket2", "libc"]),
+    ("store", &["libc", "bytes"]),
+    ("cli", &["lexopt", "rustyline", "indicatif", "hdrhistogram", "libc", "memchr", "mio"]),
+];
+
+/// The layers that are handed everything: no clock, no file, no socket of their own.
+const PURE_LAYERS: &[&str] = &["base", "proto", "engine"];
+const IMPURE: &[&str] = &[
+    "std::env",
+    "std::fs",
+    "std::process",
+    "std::thread",
+    "SystemTime::now",
+    "Instant::now",
+    "TcpListener",
+    "TcpStream",
+    "UdpSocket",
+];
+
+const FILE_LINES_MAX: usize = 800;
+/// Files that may be longer than that, and why.
+const LONG_FILES: &[(&str, &str)] = &[];
+
+/// Words that have no place in the tree, split so that this file may name them.
+const BANNED_WORDS: &[&str] = &[
+    concat!("TO", "DO"),
+    concat!("FIX", "ME"),
+    concat!("to", "do!("),
+    concat!("unimpl", "emented!("),
+    concat!("db", "g!("),
+    concat!("#[ign", "ore"),
+    concat!("/wo", "rk/"),
+    concat!("/ro", "ot/"),
+    concat!("/tmp/", "wt"),
+    concat!("/tmp/", "team"),
+    concat!("/tmp/", "oracle"),
+    concat!("art", "ifactory"),
+];
+
+/// A text file of the tree: its path from the root, with `/`, and what stands in it.
+struct File {
+    path: String,
+    text: String,
+}
+
+impl File {
+    fn is_rust(&self) -> bool {
+        self.path.ends_with(".rs")
+    }
+
+    /// The text without comments. What looks like a comment inside of a string goes too.
+    fn code(&self) -> String {
+        let lines = self.text.lines().map(|line| line.split("//").next().unwrap_or(line));
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    /// The code before the tests, which stand at the bottom.
+    fn code_without_tests(&self) -> String {
+        let code = self.code();
+        code.split("#[cfg(test)]\nmod tests {").next().unwrap_or("").to_string()
+    }
+
+    /// `engine` for `src/engine/commands/ack.rs`, `bin` for the binaries.
+    fn layer(&self) -> Option<&str> {
+        let (first, rest) = self.path.strip_prefix("src/")?.split_once('/')?;
+        assert!(!rest.is_empty(), "{} has a name", self.path);
+        Some(first)
+    }
+}
+
+/// Every text file of the tree, but what was built and what git keeps for itself.
+fn tree() -> Vec<File> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    let mut folders = vec![root.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("the folder was just listed") {
+            let path = entry.expect("the folder can be read").path();
+            let name = path.strip_prefix(root).expect("it is below the root");
+            let name = name.to_str().expect("names are UTF-8").replace('\\', "/");
+            if matches!(name.as_str(), "target" | ".git") || name.ends_with("__pycache__") {
+                continue;
+            }
+            if path.is_dir() {
+                folders.push(path);
+            } else if let Ok(text) = fs::read_to_string(&path) {
+                files.push(File { path: name, text });
+            }
+        }
+    }
+    assert!(files.len() > 20, "the tree was found");
+    files.sort_by(|a, b| a.path.cmp(&b.path));
+    files
+}
+
+fn rust_files() -> Vec<File> {
+    tree().into_iter().filter(File::is_rust).collect()
+}
+
+fn file(path: &str) -> File {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let text = fs::read_to_string(root.join(path)).expect(path);
+    File { path: path.to_string(), text }
+}
+
+fn assert_none(complaints: &[String], rule: &str) {
+    assert!(complaints.is_empty(), "{rule}:\n  {}", complaints.join("\n  "));
+}
+
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// Whether `word` stands in `text` and is not a part of a longer word.
+fn mentions(text: &str, word: &str) -> bool {
+    text.match_indices(word).any(|(at, _)| {
+        !text[..at].ends_with(is_word) && !text[at + word.len()..].starts_with(is_word)
+    })
+}
+
+/// What follows `head::` wherever `head` opens a path: `a` of `head::a::b`, and each of
+/// `a`, `c` of `head::{a::b, c}`.
+fn paths_from(code: &str, head: &str) -> BTreeSet<String> {
+    let prefix = format!("{head}::");
+    let mut found = BTreeSet::new();
+    for (at, _) in code.match_indices(&prefix) {
+        if code[..at].ends_with(|c: char| is_word(c) || c == ':' || c == '.') {
+            continue;
+        }
+        let rest = &code[at + prefix.len()..];
+        match rest.strip_prefix('{') {
+            Some(group) => found.extend(group_heads(group)),
+            None => found.extend(rest.split(|c| !is_word(c)).next().map(str::to_string)),
+        }
+    }
+    found
+}
+
+/// The first word of each item of a `use` group, given what follows its brace.
+fn group_heads(group: &str) -> Vec<String> {
+    let mut depth = 1;
+    let mut heads = vec![String::new()];
+    let mut in_head = true;
+    for c in group.chars() {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 1 => {
+                heads.push(String::new());
+                in_head = true;
+                continue;
+            }
+            _ => {}
+        }
+        if depth == 0 {
+            break;
+        }
+        let head = heads.last_mut().expect("there is one from the start");
+        if in_head && is_word(c) {
+            head.push(c);
+        } else if !head.is_empty() {
+            in_head = false;
+        }
+    }
+    heads.retain(|head| !head.is_empty());
+    heads
+}
+
+/// The drawing in `src/lib.rs`: each layer, and the layers it may use.
+fn layers() -> Vec<(String, BTreeSet<String>)> {
+    let drawing = file("src/lib.rs").text;
+    let lines = drawing.lines().skip_while(|line| !line.starts_with("//! ```text"));
+    let layers: Vec<_> = lines
+        .skip(1)
+        .take_while(|line| !line.starts_with("//! ```"))
+        .map(|line| {
+            let line = line.trim_start_matches("//! ");
+            let (layer, rest) = line.split_once('/').expect("a layer is a folder");
+            let list = rest.split_once("may use:").map_or("", |(_, list)| list.trim());
+            let list = list.split("  ").next().unwrap_or("").split('(').next().unwrap_or("");
+            let uses = list.split(',').map(|name| name.trim().to_string());
+            (layer.to_string(), uses.filter(|name| !name.is_empty()).collect())
+        })
+        .collect();
+    assert_eq!(layers.len(), 9, "the drawing has one line a layer");
+    layers
+}
+
+fn dependencies() -> Vec<String> {
+    let manifest = file("Cargo.toml").text;
+    let section = manifest.lines().skip_while(|line| *line != "[dependencies]").skip(1);
+    section
+        .take_while(|line| !line.starts_with('['))
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| line.split_once(" = "))
+        .map(|(name, _)| name.replace('-', "_"))
+        .collect()
+}
+
+#[test]
+fn layers_use_what_the_drawing_allows() {
+    let layers = layers();
+    let mut complaints = Vec::new();
+    for file in rust_files() {
+        let Some(layer) = file.layer() else { continue };
+        let Some((_, allowed)) = layers.iter().find(|(name, _)| name == layer) else {
+            complaints.push(format!("{}: the drawing has no layer {layer}", file.path));
+            continue;
+        };
+        let code = file.code();
+        for used in paths_from(&code, "crate").union(&paths_from(&code, "disque")) {
+            let is_layer = layers.iter().any(|(name, _)| name == used);
+            if is_layer && used != layer && !allowed.contains(used) {
+                complaints.push(format!("{}: {layer} must not use {used}", file.path));
+            }
+        }
+    }
+    assert_none(&complaints, "src/lib.rs draws who may use whom");
+}
+
+#[test]
+fn crates_stay_in_their_layers() {
+    let crates = dependencies();
+    assert!(crates.len() > 10, "the manifest was understood");
+    let mut complaints = Vec::new();
+    for file in rust_files() {
+        let Some(layer) = file.layer() else { continue };
+        let Some((_, allowed)) = CRATES_OF_LAYER.iter().find(|(name, _)| *name == layer) else {
+            continue;
+        };
+        let code = file.code();
+        for name in crates.iter().filter(|name| !allowed.contains(&name.as_str())) {
+            // `log` is a module of ours as well, but then it does not open the path.
+            if !paths_from(&code, name).is_empty() || code.contains(&format!("use {name};")) {
+                complaints.push(format!("{}: {layer} does without {name}", file.path));
+            }
+        }
+    }
+    assert_none(&complaints, "CRATES_OF_LAYER says which crates serve a layer");
+}
+
+#[test]
+fn pure_layers_touch_nothing() {
+    let mut complaints = Vec::new();
+    for file in rust_files() {
+        if !file.layer().is_some_and(|layer| PURE_LAYERS.contains(&layer)) {
+            continue;
+        }
+        let code = file.code_without_tests();
+        for name in IMPURE.iter().filter(|name| mentions(&code, name)) {
+            complaints.push(format!("{}: {name}", file.path));
+        }
+    }
+    assert_none(&complaints, "base, proto and engine are handed what they need");
+}
+
+#[test]
+fn numbers_in_proto_never_lose_bits_silently() {
+    let widths = ["u8", "u16", "u32", "u64", "usize", "i8", "i16", "i32", "i64", "isize"];
+    let mut complaints = Vec::new();
+    for file in rust_files().iter().filter(|file| file.layer() == Some("proto")) {
+        let code = file.code_without_tests();
+        for (number, line) in (1..).zip(code.lines()) {
+            if widths.iter().any(|width| mentions(line, &format!("as {width}"))) {
+                complaints.push(format!("{}:{number}: {}", file.path, line.trim()));
+            }
+        }
+    }
+    assert_none(&complaints, "proto converts with From and TryFrom");
+}
+
+#[test]
+fn files_stay_short_or_say_why_not() {
+    let files = rust_files();
+    let mut complaints = Vec::new();
+    for file in &files {
+        let lines = file.text.lines().count();
+        let excused = LONG_FILES.iter().any(|(path, _)| *path == file.path);
+        if lines > FILE_LINES_MAX && !excused {
+            complaints.push(format!("{}: {lines} lines", file.path));
+        } else if lines <= FILE_LINES_MAX && excused {
+            complaints.push(format!("{}: {lines} lines need no excuse any more", file.path));
+        }
+    }
+    for (path, _) in LONG_FILES {
+        if !files.iter().any(|file| file.path == *path) {
+            complaints.push(format!("{path}: excused, but not there"));
+        }
+    }
+    assert_none(&complaints, "a file of more than 800 lines is two files");
+}
+
+#[test]
+fn files_open_by_saying_what_they_are() {
+    let mut complaints = Vec::new();
+    for file in rust_files() {
+        let opening = file.text.lines().next().unwrap_or("");
+        let said = opening.strip_prefix("//! ").unwrap_or("");
+        if said.split_whitespace().count() < 3 {
+            complaints.push(format!("{}: {opening:?}", file.path));
+        }
+    }
+    assert_none(&complaints, "the first line of a file is `//!` and a sentence");
+}
+
+#[test]
+fn banned_words_stand_nowhere() {
+    let mut complaints = Vec::new();
+    for file in tree() {
+        for word in BANNED_WORDS.iter().filter(|word| file.text.contains(**word)) {
+            let line = file.text.lines().position(|line| line.contains(word));
+            let line = line.expect("the word is in one of the lines") + 1;
+            complaints.push(format!("{}:{line}: {word}", file.path));
+        }
+    }
+    assert_none(&complaints, "what is left to do and where it was done stand elsewhere");
+}
+
+#[test]
+fn limits_are_all_enforced_somewhere() {
+    let limits = file("src/base/limits.rs");
+    let names: Vec<&str> = limits
+        .text
+        .lines()
+        .filter_map(|line| line.strip_prefix("pub const ")?.split(':').next())
+        .collect();
+    assert!(names.len() > 10, "the limits were found");
+    let others: Vec<File> = rust_files()
+        .into_iter()
+        .filter(|file| file.path.starts_with("src/") && file.path != limits.path)
+        .collect();
+    let code: Vec<String> = others.iter().map(File::code).collect();
+    let complaints: Vec<String> = names
+        .iter()
+        .filter(|name| !code.iter().any(|code| mentions(code, name)))
+        .map(|name| (*name).to_string())
+        .collect();
+    assert_none(&complaints, "a limit that nothing looks at limits nothing");
+}
+
+#[test]
+fn paths_are_found_in_every_form() {
+    let found = |code: &str| paths_from(code, "crate").into_iter().collect::<Vec<_>>();
+    assert_eq!(found("use crate::base::limits;"), ["base"]);
+    assert_eq!(found("use crate::{proto::{a, b}, base};\nuse std::io;"), ["base", "proto"]);
+    assert_eq!(found("let x = crate::net::open(crate::ae::new());"), ["ae", "net"]);
+    assert_eq!(found("use other_crate::net; a::crate::net"), Vec::<String>::new());
+}
