@@ -38,7 +38,9 @@ impl Engine {
     pub(super) fn ack(&mut self, id: &JobId) -> Known {
         if let Some(r) = self.jobs.find(id) {
             let Some(newly) = self.acknowledge(r) else { return Known::Yes };
-            self.collect(r);
+            if self.collect(r) == Kept::Yes && newly == Known::Yes {
+                self.schedule_collection(r);
+            }
             return newly;
         }
         if !self.ack_only.contains(id) {
@@ -62,9 +64,10 @@ impl Engine {
         self.ack_only.reschedule(id, due_at);
     }
 
-    /// Turns a job into an acked one and says whether it was not acked before. `None`
-    /// when the job is gone: it was waiting for copies elsewhere, which it has now.
-    pub(super) fn acknowledge(&mut self, r: JobRef) -> Option<Known> {
+    /// Turns a job into an acked one and says whether it was not acked before; if so the
+    /// caller schedules its collection, or collects it at once. `None` when the job is
+    /// gone: it was waiting for copies elsewhere, which it has now.
+    fn acknowledge(&mut self, r: JobRef) -> Option<Known> {
         if self.jobs[r].is_acked() {
             return Some(Known::No);
         }
@@ -77,32 +80,32 @@ impl Engine {
         if !self.jobs[r].is_spent() {
             self.log_deljob(r);
         }
-        let next_attempt_at = self.collect_again_at(0);
-        let job = &mut self.jobs[r];
-        job.set_state(JobState::Acked(None));
-        job.requeue_at = next_attempt_at;
-        self.jobs.reschedule(r);
+        self.jobs[r].set_state(JobState::Acked(None));
         Some(Known::Yes)
+    }
+
+    /// The first timed attempt to collect a job that was just acknowledged.
+    fn schedule_collection(&mut self, r: JobRef) {
+        self.jobs[r].requeue_at = self.collect_again_at(0);
+        self.jobs.reschedule(r);
     }
 
     /// The timed attempt to collect an acked job.
     pub(super) fn collect_due(&mut self, r: JobRef) {
-        let id = self.jobs[r].id;
-        self.collect(r);
-        if let Some(r) = self.jobs.find(&id) {
+        if self.collect(r) == Kept::Yes {
             let at = self.collect_again_at(self.jobs[r].gc_attempts());
             self.jobs[r].requeue_at = at;
             self.jobs.reschedule(r);
         }
     }
 
-    /// One attempt to collect an acked job; afterwards it may be gone.
-    pub(super) fn collect(&mut self, r: JobRef) {
+    /// One attempt to collect an acked job.
+    fn collect(&mut self, r: JobRef) -> Kept {
         self.jobs[r].count_gc_attempt();
         if self.is_acked_everywhere(r) {
             log::debug!("collected {}: acked by all holders", self.jobs[r].id);
             self.unregister(r);
-            return;
+            return Kept::No;
         }
         self.jobs.add_confirmed_ack(r, ME);
         let id = self.jobs[r].id;
@@ -113,6 +116,7 @@ impl Engine {
             holders.iter().copied().filter(|node| !confirmed.contains(node)).collect();
         let message = Message::SetAck { id, may_have };
         self.cluster.send(&mut self.out, &targets, MessageFlags::NONE, &message);
+        Kept::Yes
     }
 
     /// Whether every other node that may have the job has it acked.
@@ -166,8 +170,10 @@ impl Engine {
             self.send_got_ack(from, id, known);
             return;
         };
-        if self.acknowledge(r).is_none() {
-            return;
+        match self.acknowledge(r) {
+            None => return,
+            Some(Known::Yes) => self.schedule_collection(r),
+            Some(Known::No) => {}
         }
         let holders = u32::try_from(self.jobs.may_have(r).len()).unwrap_or(u32::MAX);
         if holders <= may_have {

@@ -106,7 +106,8 @@ impl Engine {
                 self.jobs.sets().add(&mut may_have, node);
             }
         }
-        let queue = self.queues.name_for_job(record.queue);
+        let queue = self.queues.entry(record.queue);
+        self.queues.use_name(queue);
         let mut job = Job::new(NewJob {
             id: record.id,
             ctime: record.ctime,

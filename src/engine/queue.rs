@@ -149,8 +149,9 @@ impl Queues {
         self.find(name).and_then(|q| self.table[q].live())
     }
 
-    /// The entry of a name, which comes into being.
-    fn entry(&mut self, name: &[u8]) -> QueueRef {
+    /// The entry of a name, which comes into being. It needs a use: a job that names it
+    /// or a live queue.
+    pub fn entry(&mut self, name: &[u8]) -> QueueRef {
         let hash = self.hasher.hash(name);
         if let Some(q) = self.index.find(hash, |q| *self.table[q].name == *name) {
             return q;
@@ -160,11 +161,9 @@ impl Queues {
         q
     }
 
-    /// The entry of a name, counted for one more job.
-    pub fn name_for_job(&mut self, name: &[u8]) -> QueueRef {
-        let q = self.entry(name);
+    /// One job more names this queue.
+    pub fn use_name(&mut self, q: QueueRef) {
         self.table[q].jobs += 1;
-        q
     }
 
     /// One job fewer names this queue.

@@ -11,6 +11,7 @@ use crate::engine::jobs::Replication;
 use crate::engine::node_set::NodeSet;
 use crate::engine::options::{Options, deadline, is};
 use crate::engine::persistence::saturate_u32;
+use crate::engine::queue::QueueRef;
 use crate::engine::replication::Confirm;
 
 const TTL_DEFAULT_SECS: u64 = 86_400;
@@ -47,8 +48,9 @@ struct Request<'a> {
 /// kept at the maximum. Nothing is done unless everything is valid.
 pub fn addjob(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     let request = parse(engine, call)?;
-    check(engine, &request)?;
-    let r = make_job(engine, &request);
+    let queue = engine.queues.find(request.queue);
+    check(engine, &request, queue)?;
+    let r = make_job(engine, &request, queue);
     let external = engine.takes_no_copies();
     let copies_elsewhere = usize::from(request.repl) - usize::from(!external);
     if request.mode == Mode::Synchronous && copies_elsewhere > 0 {
@@ -130,7 +132,11 @@ fn parse<'a>(engine: &Engine, call: &'a Call<'_>) -> Result<Request<'a>, Command
 }
 
 /// Whether the job can be taken now.
-fn check(engine: &Engine, request: &Request<'_>) -> Result<(), CommandError> {
+fn check(
+    engine: &Engine,
+    request: &Request<'_>,
+    queue: Option<QueueRef>,
+) -> Result<(), CommandError> {
     let external = engine.takes_no_copies();
     let needed = usize::from(request.repl) - usize::from(!external);
     let reachable = engine.cluster.reachable_count();
@@ -144,7 +150,7 @@ fn check(engine: &Engine, request: &Request<'_>) -> Result<(), CommandError> {
         }
         return Err(CommandError::NotEnoughNodes);
     }
-    if let Some(queue) = engine.queues.find_live(request.queue) {
+    if let Some(queue) = queue.and_then(|q| engine.queues[q].live()) {
         if request.queue_len_max > 0 && queue.jobs.len() as u64 >= request.queue_len_max {
             return Err(CommandError::QueueTooLong);
         }
@@ -156,7 +162,7 @@ fn check(engine: &Engine, request: &Request<'_>) -> Result<(), CommandError> {
 }
 
 /// Registers the job, active and unscheduled.
-fn make_job(engine: &mut Engine, request: &Request<'_>) -> JobRef {
+fn make_job(engine: &mut Engine, request: &Request<'_>, queue: Option<QueueRef>) -> JobRef {
     let now = engine.now;
     let random = engine.rng.bytes();
     let id = JobId::generate(engine.cluster.my_id(), random, request.ttl_secs, request.retry_secs);
@@ -164,7 +170,8 @@ fn make_job(engine: &mut Engine, request: &Request<'_>) -> JobRef {
     engine.last_ctime = (now.wall.0 * 1_000_000).max(engine.last_ctime + 1);
     let expire_at_secs = now.wall.secs() + u64::from(request.ttl_secs);
     let may_have = if engine.takes_no_copies() { NodeSet::default() } else { NodeSet::me() };
-    let queue = engine.queues.name_for_job(request.queue);
+    let queue = queue.unwrap_or_else(|| engine.queues.entry(request.queue));
+    engine.queues.use_name(queue);
     engine.jobs.insert(Job::new(NewJob {
         id,
         ctime: engine.last_ctime,
