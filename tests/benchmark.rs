@@ -1,0 +1,266 @@
+//! The load generator against real servers: what it counts is what the servers hold, and
+//! what it calls a latency is one.
+//!
+//! Redis is found on PATH. A server is ready when it says so on its output, and ends with
+//! its test.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+/// Ports tried for servers; each one's bus port is 10,000 above.
+const PORTS: std::ops::Range<u16> = 20_000..22_000;
+
+/// A server that belongs to one test.
+struct Server {
+    child: Child,
+    port: u16,
+    /// Kept open: a server that logs into a closed pipe may end.
+    _output: BufReader<ChildStdout>,
+    _folder: tempfile::TempDir,
+}
+
+impl Server {
+    fn redis() -> Self {
+        Self::start("redis-server", &["--save", ""])
+    }
+
+    fn start(program: &str, words: &[&str]) -> Self {
+        let port = free_port();
+        let folder = tempfile::tempdir().expect("a folder for the server");
+        let mut child = Command::new(program)
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
+            .args(words)
+            .current_dir(folder.path())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{program} is needed on PATH: {error}"));
+        let mut output = BufReader::new(child.stdout.take().expect("its output is piped"));
+        let mut line = String::new();
+        while !line.to_lowercase().contains("ready to accept connections") {
+            line.clear();
+            let read = output.read_line(&mut line).expect("the server's output is text");
+            assert!(read > 0, "{program} ended before it was ready");
+        }
+        Self { child, port, _output: output, _folder: folder }
+    }
+
+    /// Sends a command and returns what one read brings.
+    fn ask(&self, words: &str) -> String {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("the server listens");
+        stream.write_all(format!("{words}\r\n").as_bytes()).expect("the server reads");
+        let mut bytes = [0; 16 * 1024];
+        let received = stream.read(&mut bytes).expect("the server answers");
+        String::from_utf8_lossy(&bytes[..received]).into_owned()
+    }
+
+    fn signal(&self, name: &str) {
+        let status = Command::new("kill").args([name, &self.child.id().to_string()]).status();
+        assert!(status.expect("kill runs").success());
+    }
+
+    /// Runs the tool and returns its rows.
+    fn load(&self, line: &str) -> Vec<Row> {
+        let pid = self.child.id().to_string();
+        rows(&benchmark(&format!("-p {} --pid {pid} {line}", self.port)))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A port that is free together with its bus port; no two tests get the same.
+fn free_port() -> u16 {
+    static TRIED: AtomicU16 = AtomicU16::new(0);
+    let start = (std::process::id() % 1000) as u16;
+    loop {
+        let tried = TRIED.fetch_add(1, Ordering::Relaxed);
+        assert!(tried < PORTS.len() as u16, "no port is free");
+        let port = PORTS.start + (start + tried) % PORTS.len() as u16;
+        let free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
+        if free(port) && free(port + 10_000) {
+            return port;
+        }
+    }
+}
+
+/// A line of the tool's CSV.
+#[derive(Debug)]
+struct Row {
+    name: String,
+    figures: Vec<(String, f64)>,
+}
+
+impl Row {
+    fn figure(&self, name: &str) -> f64 {
+        let found = self.figures.iter().find(|(known, _)| known == name);
+        found.unwrap_or_else(|| panic!("{} has no {name}", self.name)).1
+    }
+
+    fn latencies(&self) -> [f64; 5] {
+        ["p50_us", "p90_us", "p99_us", "p999_us", "max_us"].map(|name| self.figure(name))
+    }
+}
+
+fn benchmark(line: &str) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_disque-benchmark"))
+        .args(line.split_whitespace())
+        .args(["--format", "csv"])
+        .output()
+        .expect("the tool runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{line}: {errors}");
+    String::from_utf8(output.stdout).expect("the tool prints text")
+}
+
+fn rows(csv: &str) -> Vec<Row> {
+    let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let heads = lines.next().expect("CSV has a head");
+    lines
+        .map(|cells| {
+            let pairs = heads.iter().zip(&cells).skip(3);
+            let told = pairs.filter(|(_, cell)| !cell.is_empty());
+            let number = |cell: &str| cell.parse().expect("figures are numbers");
+            let figures = told.map(|(head, cell)| (head.to_string(), number(cell))).collect();
+            Row { name: cells[2].into(), figures }
+        })
+        .collect()
+}
+
+/// Every row stands for so many jobs, nothing was refused, percentiles rise, and both
+/// sides spent time.
+fn assert_whole(rows: &[Row], names: &[&str], jobs: f64) {
+    assert_eq!(rows.iter().map(|row| row.name.as_str()).collect::<Vec<_>>(), names);
+    for row in rows {
+        assert_eq!(row.figure("operations"), jobs, "{row:?}");
+        assert_eq!(row.figure("refused"), 0.0, "{row:?}");
+        let latencies = row.latencies();
+        assert!(latencies[0] > 0.0 && latencies.is_sorted(), "{row:?}");
+    }
+    assert!(rows[0].figure("own_us") > 0.0 && rows[0].figure("resident_after") > 0.0);
+}
+
+/// Stops the server for a while in the middle of an open loop.
+fn assert_a_stall_shows(server: &Server, peer: &str) {
+    const STALL: Duration = Duration::from_millis(300);
+    std::thread::scope(|scope| {
+        let line = format!("--peer {peer} -w mix --rate 500 --seconds 1 -c 2");
+        let load = scope.spawn(move || server.load(&line));
+        let mut asked = 0;
+        while commands_processed(server) < asked + 300 {
+            asked += 1;
+        }
+        server.signal("-STOP");
+        std::thread::sleep(STALL);
+        server.signal("-CONT");
+        let rows = load.join().expect("the load runs to its end");
+        let mix = &rows[0];
+        assert_eq!(mix.figure("operations"), 500.0);
+        // Of 500 jobs 150 were due in the stall; the tenth part waited 200 ms and more.
+        assert!(mix.figure("p90_us") > 150_000.0, "{mix:?}");
+        assert!(mix.figure("max_us") > 250_000.0, "{mix:?}");
+    });
+}
+
+fn commands_processed(server: &Server) -> u64 {
+    let info = server.ask("INFO");
+    let line = info.lines().find_map(|line| line.strip_prefix("total_commands_processed:"));
+    line.and_then(|count| count.trim().parse().ok()).expect("INFO counts commands")
+}
+
+#[test]
+fn what_is_added_to_a_redis_list_is_fetched() {
+    let server = Server::redis();
+    let rows = server.load("--peer list -n 3000 -P 7 -w add,get --threads 2");
+    assert_whole(&rows, &["add", "get"], 3000.0);
+    assert_eq!(server.ask("LLEN q"), ":0\r\n");
+    let rows = server.load("--peer list -n 3000 -w add");
+    assert_whole(&rows, &["add"], 3000.0);
+    assert_eq!(server.ask("LLEN q"), ":3000\r\n");
+}
+
+#[test]
+fn what_is_fetched_from_a_reliable_list_is_removed() {
+    let server = Server::redis();
+    let rows = server.load("--peer reliable -n 2000 -P 16 -w add,get,ack --random-acks");
+    assert_whole(&rows, &["add", "get", "ack"], 2000.0);
+    assert_eq!(server.ask("EXISTS q processing"), ":0\r\n");
+}
+
+#[test]
+fn what_is_fetched_from_a_stream_is_acknowledged_and_deleted() {
+    let server = Server::redis();
+    let rows = server.load("--peer stream -n 2000 -P 4 --count 10 -w add-drain");
+    assert_whole(&rows, &["add", "drain", "drain-ack"], 2000.0);
+    assert_eq!(server.ask("XLEN q"), ":0\r\n");
+}
+
+#[test]
+fn every_job_of_a_flow_reaches_a_waiting_consumer() {
+    let server = Server::redis();
+    let rows = server.load("--peer stream -n 2000 -w mix -c 8 --threads 2");
+    assert_whole(&rows, &["mix", "mix-add", "mix-ack"], 2000.0);
+    let rows = server.load("--peer list -n 2000 -w mix -c 8 --queue l --queues 4 --idle 20");
+    assert_whole(&rows, &["mix", "mix-add"], 2000.0);
+    assert_eq!(server.ask("EXISTS l0 l1 l2 l3"), ":0\r\n");
+}
+
+#[test]
+fn jobs_are_spread_over_all_queues_and_found_there() {
+    let server = Server::redis();
+    server.load("--peer list -n 100 -w add --queues 100 -c 1");
+    assert_eq!(server.ask("DBSIZE"), ":100\r\n");
+    server.load("--peer list -n 300 -w add --queues 100 -c 4");
+    let rows = server.load("--peer list -n 400 -w get --queues 100 -c 4");
+    assert_whole(&rows, &["get"], 400.0);
+    assert_eq!(server.ask("DBSIZE"), ":0\r\n");
+}
+
+#[test]
+fn error_replies_are_counted_as_refusals() {
+    let server = Server::redis();
+    assert_eq!(server.ask("SET q 1"), "+OK\r\n");
+    let rows = server.load("--peer list -n 50 -w add");
+    assert_eq!(rows[0].figure("operations"), 0.0);
+    assert_eq!(rows[0].figure("refused"), 50.0);
+}
+
+#[test]
+fn a_stall_of_redis_shows_in_all_jobs_that_were_due_meanwhile() {
+    assert_a_stall_shows(&Server::redis(), "list");
+}
+
+#[test]
+fn an_open_loop_keeps_its_rate() {
+    let rows = Server::redis().load("--peer list -w add --rate 1000 --seconds 0.5 -c 4");
+    assert_whole(&rows, &["add"], 500.0);
+    assert!(rows[0].figure("secs") > 0.49, "{rows:?}");
+}
+
+#[test]
+fn a_picture_is_written_where_plot_says() {
+    let server = Server::redis();
+    let folder = tempfile::tempdir().expect("a folder for the picture");
+    let path = folder.path().join("run.svg");
+    server.load(&format!("--peer list -n 1000 -w add,get --plot {}", path.display()));
+    let picture = std::fs::read_to_string(path).expect("the picture is there");
+    assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
+}
+
+#[test]
+fn a_server_that_is_not_there_is_named() {
+    let port = free_port();
+    let output = Command::new(env!("CARGO_BIN_EXE_disque-benchmark"))
+        .args(["-p", &port.to_string()])
+        .output()
+        .expect("the tool runs");
+    assert!(!output.status.success());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains(&format!("127.0.0.1:{port}")), "{errors}");
+}
