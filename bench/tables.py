@@ -1,0 +1,340 @@
+"""What is compared: tables of works, each of which yields one figure or more.
+
+A work is run on fresh servers once for each contestant and pair. Its figures carry the
+limit that is aimed at, on ours / C ("ratio") or on ours alone ("value").
+"""
+
+import contextlib
+import dataclasses
+import socket
+import time
+from typing import Callable
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """A line of a table."""
+
+    title: str
+    unit: str
+    limit: float | None = None
+    of: str = "ratio"
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """Something done to a server. `run` takes the bench and the contestant's name and
+    returns one number for each figure, in order."""
+
+    figures: list[Figure]
+    contestants: tuple[str, ...]
+    run: Callable
+
+
+def load(figures, lines, nodes=1, words=()):
+    """A work that is one run of the load generator.
+
+    `figures` maps a row and a field of its CSV to a figure; `lines` are the arguments by
+    peer. Both Disque servers do the same.
+    """
+
+    def run(bench, contestant):
+        line = lines.get(contestant, lines["disque"])
+        with bench.servers(contestant, nodes, words) as group:
+            rows = bench.load(contestant, group, line)
+        return [rows[row].get(field) if row in rows else None for row, field in figures]
+
+    contestants = ("ours", "c", *(name for name in lines if name != "disque"))
+    return Work(list(figures.values()), contestants, run)
+
+
+def cpu(title, limit=None):
+    return Figure(title, "us", limit)
+
+
+def speed(scale):
+    """One node."""
+    n = lambda jobs: max(1000, int(jobs * scale))
+    deep = f"-P 16 -n {n(200_000)}"
+    return [
+        load(
+            {
+                ("add", "server_us"): cpu("ADDJOB 50x16", 0.35),
+                ("get", "server_us"): cpu("GETJOB 50x16", 0.20),
+                ("ack", "server_us"): cpu("ACKJOB 50x16", 0.45),
+            },
+            {
+                "disque": f"{deep} -w add,get,ack",
+                "list": f"{deep} -w add,get",
+                "stream": f"{deep} -w add,get,ack",
+            },
+        ),
+        load(
+            {
+                ("get", "server_us"): cpu("GETJOB COUNT 100, a job", 0.6),
+                ("ack", "server_us"): cpu("ACKJOB of 100, a job", 0.35),
+            },
+            {"disque": f"{deep} -w add,get,ack --count 100"},
+        ),
+        load(
+            {
+                ("add", "server_us"): cpu("ADDJOB 50x1", 0.75),
+                ("drain", "server_us"): cpu("GETJOB and ACKJOB 50x1", 0.85),
+            },
+            {
+                name: f"-n {n(50_000)} -w add-drain"
+                for name in ("disque", "list", "stream", "beanstalkd")
+            },
+        ),
+        load(
+            {("mix", "server_us"): cpu("add, deliver to a waiting client, ack", 0.80)},
+            {
+                name: f"-n {n(100_000)} -w mix"
+                for name in ("disque", "list", "reliable", "stream", "beanstalkd")
+            },
+        ),
+        *(
+            load(
+                {("add", "server_us"): cpu(f"ADDJOB 50x16, AOF {policy}", 0.45)},
+                {name: f"{deep} -w add" for name in ("disque", "list", "stream")},
+                words=("--appendonly", "yes", "--appendfsync", policy),
+            )
+            for policy in ("everysec", "always")
+        ),
+        load(
+            {
+                ("add", "server_us"): cpu("ADDJOB of 64 KiB 50x1", 0.65),
+                ("get", "server_us"): cpu("GETJOB of 64 KiB 50x1", 0.65),
+            },
+            {name: f"-n {n(5_000)} -d 65536 -w add,get" for name in ("disque", "list", "stream")},
+        ),
+        growth(n(5_000_000), n(20_000)),
+        many_queues(n(200_000)),
+    ]
+
+
+def growth(jobs, sample):
+    def run(bench, contestant):
+        with bench.servers(contestant) as group:
+            measure = lambda line: bench.load(contestant, group, f"-P 16 {line}")
+            few = measure(f"-n {sample} -w add,get,ack")
+            measure(f"-n {jobs} -w add")
+            add = measure(f"-n {sample} -w add")["add"]["server_us"]
+            ack = measure(f"-n {sample} -w get,ack")["ack"]["server_us"]
+            random = measure(f"-n {sample} -w get,ack --random-acks")["ack"]["server_us"]
+        few_add, few_ack = few["add"]["server_us"], few["ack"]["server_us"]
+        return [add / few_add, ack / few_ack, random / few_ack]
+
+    figures = [
+        Figure(f"ADDJOB with {jobs:,} jobs queued / with few", "x", 1.3, "value"),
+        Figure("ACKJOB the same, in order", "x", 1.3, "value"),
+        Figure("ACKJOB the same, random order", "x", 2.0, "value"),
+    ]
+    return Work(figures, ("ours", "c"), run)
+
+
+def many_queues(jobs):
+    def run(bench, contestant):
+        cost = []
+        for queues in (1, 100_000):
+            with bench.servers(contestant) as group:
+                line = f"-P 16 -n {jobs} --queues {queues} -w add"
+                cost.append(bench.load(contestant, group, line)["add"]["server_us"])
+        return [cost[1] / cost[0]]
+
+    figure = Figure("ADDJOB to 100,000 queues / to one", "x", 1.3, "value")
+    return Work([figure], ("ours", "c"), run)
+
+
+def cluster(scale):
+    """Three nodes on one machine; CPU of all three."""
+    n = lambda jobs: max(500, int(jobs * scale))
+    return [
+        load(
+            {
+                ("add", "server_us"): cpu("ADDJOB REPLICATE 3 50x1", 0.55),
+                ("ack", "server_us"): cpu("ACKJOB after it 50x1", 0.60),
+            },
+            {"disque": f"-n {n(30_000)} --replicate 3 -w add,get,ack"},
+            nodes=3,
+        ),
+        load(
+            {("add", "server_us"): cpu("ADDJOB REPLICATE 3 ASYNC 50x16", 0.45)},
+            {"disque": f"-n {n(100_000)} -P 16 --replicate 3 --async -w add"},
+            nodes=3,
+        ),
+        load(
+            {("add", "server_us"): cpu("ADDJOB REPLICATE 3 of 64 KiB 50x1", 0.25)},
+            {"disque": f"-n {n(2_000)} -d 65536 --replicate 3 -w add"},
+            nodes=3,
+        ),
+        load(
+            {
+                ("federation", "p50_us"): Figure("producer on A, consumer on B, p50", "us"),
+                ("federation", "p99_us"): Figure("the same, p99", "us", 5000, "value"),
+            },
+            {"disque": "-w federation -c 10 --producers 5 --rate 200 --seconds 5"},
+            nodes=2,
+        ),
+    ]
+
+
+def memory(scale):
+    """Memory and disk."""
+    jobs = max(10_000, int(1_000_000 * scale))
+    return [
+        resident(jobs),
+        loading(jobs),
+        rewriting(jobs),
+        idle_connections(max(500, min(5_000, int(5_000 * scale)))),
+    ]
+
+
+def resident(jobs):
+    def run(bench, contestant):
+        with bench.servers(contestant) as group:
+            rows = bench.load(contestant, group, f"-P 16 -n {jobs} -w add")
+        return [(rows["add"]["resident_after"] - rows["add"]["resident_before"]) / jobs]
+
+    figure = Figure(f"resident bytes a job, {jobs:,} jobs", "B", 220, "value")
+    return Work([figure], ("ours", "c", "list", "stream", "beanstalkd"), run)
+
+
+def loading(jobs):
+    def run(bench, contestant):
+        with bench.servers(contestant, 1, ("--appendonly", "yes")) as group:
+            bench.load(contestant, group, f"-P 16 -n {jobs} -w add")
+            group[0].stop()
+            return [group[0].start() * 1e6 / jobs]
+
+    figure = Figure("loading the AOF, a job", "us", 1.5, "value")
+    return Work([figure], ("ours", "c"), run)
+
+
+def rewriting(jobs):
+    def run(bench, contestant):
+        with bench.servers(contestant, 1, ("--appendonly", "yes")) as group:
+            bench.load(contestant, group, f"-P 16 -n {jobs} -w add")
+            with bench.probe(contestant, group, secs=8) as probe:
+                time.sleep(1)
+                group[0].ask("BGREWRITEAOF")
+        return [probe.worst_us()]
+
+    figure = Figure("worst delivery while the AOF is rewritten", "us", 5000, "value")
+    return Work([figure], ("ours", "c"), run)
+
+
+def idle_connections(count):
+    def run(bench, contestant):
+        with bench.servers(contestant) as group, contextlib.ExitStack() as links:
+            before = group[0].resident_bytes()
+            for _ in range(count):
+                address = ("127.0.0.1", group[0].port)
+                link = links.enter_context(socket.create_connection(address, 60))
+                link.sendall(b"*1\r\n$4\r\nPING\r\n")
+                link.recv(64)
+            return [(group[0].resident_bytes() - before) / count]
+
+    figure = Figure("an idle connection", "B", 3 * 1024, "value")
+    return Work([figure], ("ours", "c", "list"), run)
+
+
+def stall(scale):
+    """Never stall."""
+    jobs = max(10_000, int(500_000 * scale))
+    clients = max(100, int(10_000 * scale))
+    return [
+        retries(jobs),
+        delays(jobs),
+        long_commands(jobs),
+        quiet(max(1_000, jobs // 5)),
+        load(
+            {
+                ("wait", "p50_us"): Figure(
+                    f"lateness of GETJOB's timeout, {clients:,} blocked, p50", "us"
+                ),
+                ("wait", "max_us"): Figure("the same, worst", "us", 20_000, "value"),
+            },
+            {"disque": f"-w wait -c {clients} -n {clients} --timeout 3000"},
+        ),
+    ]
+
+
+def retries(jobs):
+    retry_secs = 15
+
+    def run(bench, contestant):
+        with bench.servers(contestant) as group:
+            line = f"-P 16 -n {jobs} -w add,get --count 100"
+            bench.load(contestant, group, [*line.split(), "--with", f"RETRY {retry_secs}"])
+            with bench.probe(contestant, group, secs=retry_secs + 3) as probe:
+                pass
+        return [probe.worst_us()]
+
+    figure = Figure(f"worst delivery while {jobs:,} retries fall due", "us", 5000, "value")
+    return Work([figure], ("ours", "c"), run)
+
+
+def delays(jobs):
+    wait_secs = 15
+    parts = 10
+
+    def run(bench, contestant):
+        with bench.servers(contestant) as group:
+            due_at = time.monotonic() + wait_secs
+            # A delay has whole seconds: later parts get shorter ones.
+            for _ in range(parts):
+                delay = max(1, round(due_at - time.monotonic()))
+                words = ["--with", f"DELAY {delay} RETRY 60"]
+                line = f"-P 16 -n {jobs // parts} -w add"
+                bench.load(contestant, group, [*line.split(), *words])
+            left_secs = max(1, round(due_at - time.monotonic()))
+            with bench.probe(contestant, group, secs=left_secs + 3) as probe:
+                pass
+        return [probe.worst_us()]
+
+    figure = Figure(f"worst delivery while {jobs:,} delayed jobs fall due", "us", 5000, "value")
+    return Work([figure], ("ours", "c"), run)
+
+
+def long_commands(jobs):
+    commands = [
+        ("JSCAN", "0", "COUNT", 10 * jobs, "REPLY", "all"),
+        ("QPEEK", "q", jobs),
+        ("GETJOB", "NOHANG", "COUNT", jobs, "FROM", "q"),
+    ]
+
+    def run(bench, contestant):
+        worst = []
+        with bench.servers(contestant) as group:
+            bench.load(contestant, group, f"-P 16 -n {jobs} -w add")
+            for command in commands:
+                with bench.probe(contestant, group, secs=6) as probe:
+                    time.sleep(1)
+                    group[0].ask(*command)
+                worst.append(probe.worst_us())
+        return worst
+
+    figures = [
+        Figure(f"worst delivery beside {command[0]} of {jobs:,} jobs", "us", 100_000, "value")
+        for command in commands
+    ]
+    return Work(figures, ("ours", "c"), run)
+
+
+def quiet(jobs):
+    secs = 5
+
+    def run(bench, contestant):
+        with bench.servers(contestant) as group:
+            bench.load(contestant, group, f"-P 16 -n {jobs} -w add")
+            words = ["--with", "DELAY 3600 RETRY 3600"]
+            bench.load(contestant, group, ["-n", str(jobs), "-w", "add", "-P", "16", *words])
+            before = group[0].wakeups()
+            time.sleep(secs)
+            return [(group[0].wakeups() - before) / secs]
+
+    figure = Figure("wake-ups a second with jobs and nothing due", "/s", 12, "value")
+    return Work([figure], ("ours", "c"), run)
+
+
+TABLES = {"speed": speed, "cluster": cluster, "memory": memory, "stall": stall}
