@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::RawFd;
 
 use super::input::{Input, ReadBuffer, Received};
 use super::output::Output;
@@ -68,6 +69,11 @@ impl Connection {
     /// Sends what waits, now that the socket is writable; returns how many bytes it took.
     pub fn flush(&mut self) -> io::Result<usize> {
         self.output.flush(&mut self.stream)
+    }
+
+    /// The socket's descriptor, as CLIENT LIST shows it.
+    pub fn fd(&self) -> RawFd {
+        self.stream.fd()
     }
 
     /// How many bytes wait for the socket to take them.

@@ -99,13 +99,15 @@ impl Input {
         if kept > BIG_BULK || self.missing > BIG_BULK {
             return self.read_own(stream);
         }
-        shared.bytes[..kept].copy_from_slice(&self.bytes[self.start..]);
-        self.clear();
-        shared.len = kept;
         let space = &mut shared.bytes[kept..];
         let received = Received::new(stream.read(space)?, space.len());
-        if let Received::Full(len) | Received::Short(len) = received {
-            shared.len += len;
+        match received {
+            Received::Short(0) | Received::Closed => {}
+            Received::Full(len) | Received::Short(len) => {
+                shared.bytes[..kept].copy_from_slice(&self.bytes[self.start..]);
+                shared.len = kept + len;
+                self.clear();
+            }
         }
         Ok(received)
     }

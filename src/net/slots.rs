@@ -59,9 +59,14 @@ impl<T> Slots<T> {
         self.entries.iter().map(|(_, entry)| &entry.value)
     }
 
-    /// The connections in slot order.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.entries.iter_mut().map(|(_, entry)| &mut entry.value)
+    /// All slots in use are below this.
+    pub fn slots_end(&self) -> usize {
+        self.entries.capacity()
+    }
+
+    /// Whoever has that slot now.
+    pub fn at_slot(&self, slot: usize) -> Option<&T> {
+        self.entries.get(slot).map(|entry| &entry.value)
     }
 }
 

@@ -4,6 +4,7 @@
 use std::io::{self, IoSlice, Read as _, Write as _};
 use std::mem::MaybeUninit;
 use std::net::IpAddr;
+use std::os::fd::{AsRawFd as _, RawFd};
 use std::time::Duration;
 
 use mio::event::Source;
@@ -72,6 +73,13 @@ impl Stream {
             Ok(_) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(false),
             Err(error) => Err(error),
+        }
+    }
+
+    pub fn fd(&self) -> RawFd {
+        match self {
+            Self::Tcp(stream) => stream.as_raw_fd(),
+            Self::Unix(stream) => stream.as_raw_fd(),
         }
     }
 

@@ -1,17 +1,340 @@
 //! The server: the only place where engine, sockets, files and clock meet.
+//!
+//! One thread turns one loop. A turn:
+//!
+//! ```text
+//! 1. poll until a socket is ready or something is due, and read the clock
+//! 2. bytes to commands and messages, and those to the engine     pipeline, bus
+//! 3. what is due in the engine, in quanta; what is due here      turn, cron
+//! 4. clients whose wait is over go on with their pipelines       pipeline
+//! 5. drain the lanes: disk, peers, clients                       lanes
+//! 6. close who is to be closed                                   accept
+//! ```
+//!
+//! | room | what it is about |
+//! |---|---|
+//! | [`client`], `accept`, `pipeline` | a client; coming and going; its requests |
+//! | [`command`], [`commands`] | the table and the gates; the server's own commands |
+//! | `bus` | links to other nodes |
+//! | `lanes`, [`persistence`] | what the engine wishes for goes out |
+//! | `cron`, [`clock`] | recurring work, time |
+//! | [`config`], [`config_file`], [`command_line`] | settings |
+//! | [`info`], [`stats`], [`slowlog`], [`latency`], [`monitor`] | what operators see |
+//! | [`log`], [`signals`], [`daemon`], [`banner`] | the process |
 
+mod accept;
 pub mod banner;
+mod bus;
+pub mod client;
+pub mod clock;
+pub mod command;
 pub mod command_line;
+pub mod commands;
 pub mod config;
 pub mod config_file;
+mod cron;
 pub mod daemon;
 pub mod info;
+mod lanes;
 pub mod latency;
 pub mod log;
 pub mod memory_test;
 pub mod monitor;
+pub mod persistence;
+mod pipeline;
 pub mod secrets;
 pub mod signals;
 pub mod slowlog;
 pub mod stats;
 pub mod version;
+
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::panic::{self, AssertUnwindSafe};
+use std::process;
+use std::time::{Duration, Instant};
+
+use crate::ae::event_loop::{EventLoop, FileEvent, Token};
+use crate::ae::time_event::TimeTable;
+use crate::base::ids::{ClientId, LinkId, NodeId};
+use crate::base::limits::{BUS_PORT_OFFSET, TIMER_QUANTUM};
+use crate::base::time::MonoMs;
+use crate::engine::command::Call;
+use crate::engine::{Engine, More};
+use crate::net::input::ReadBuffer;
+use crate::net::listener::{ListenError, Listener};
+use crate::net::slots::Slots;
+use crate::proto::reply::ReplyWriter;
+use crate::proto::request::ArgRange;
+
+use bus::BusLink;
+use client::Client;
+use clock::Clock;
+use command::CommandTable;
+use config::Config;
+use cron::Timer;
+use latency::{Event, LatencyMonitor};
+use persistence::Persistence;
+use signals::Termination;
+use slowlog::SlowLog;
+use stats::Stats;
+
+/// The kind of the token under which signals are registered.
+const SIGNAL_TOKENS: u8 = 4;
+/// How long due work of the engine runs before clients have their turn again.
+const DUE_WORK_MAX: Duration = Duration::from_millis(1);
+
+/// Everything a running server has.
+pub struct Server {
+    pub config: Config,
+    pub engine: Engine,
+    pub clock: Clock,
+    pub started_at: MonoMs,
+    pub clients: Slots<Client>,
+    /// The clients that watch every command.
+    pub monitors: Vec<ClientId>,
+    pub commands: CommandTable,
+    pub persistence: Persistence,
+    pub stats: Stats,
+    pub slowlog: SlowLog,
+    pub latency: LatencyMonitor,
+
+    event_loop: EventLoop,
+    timers: TimeTable<Timer>,
+    termination: Termination,
+    listeners: Vec<Listener>,
+    bus_listeners: Vec<Listener>,
+    links: Slots<BusLink>,
+    /// The address links are made from.
+    bus_source: Option<IpAddr>,
+    is_ending: bool,
+
+    last_client_number: u64,
+    /// Clients to be closed at the end of the turn.
+    doomed: Vec<ClientId>,
+    /// Whether somebody could not be accepted for want of a file descriptor.
+    is_starved: bool,
+    paused_until: MonoMs,
+    next_client_slot: usize,
+
+    read_buffer: ReadBuffer,
+    /// Where the arguments of the current request stand; empty between requests.
+    args: Vec<ArgRange>,
+    /// When the client whose turn it is began to be served.
+    share_started_at: Instant,
+    /// When the command that runs began, or the one before it ended.
+    command_started_at: Instant,
+    /// The first segment of the arena that may hold a muted client's answer.
+    muted_from: usize,
+    /// The replies of a turn by client; empty between drains.
+    sorted_replies: Vec<(ClientId, usize, usize)>,
+}
+
+/// Why the server could not start: a sentence for the log.
+#[derive(Debug)]
+pub struct StartError(pub String);
+
+impl From<ListenError> for StartError {
+    fn from(e: ListenError) -> Self {
+        Self(format!("Creating listening socket {}: {}", e.address, e.error))
+    }
+}
+
+impl From<io::Error> for StartError {
+    fn from(error: io::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl Server {
+    /// Opens the sockets. Clients are served once [`Server::run`] is called.
+    pub fn start(mut config: Config, me: NodeId, seed: [u8; 32]) -> Result<Self, StartError> {
+        daemon::settle_maxclients(&mut config).map_err(StartError)?;
+        let commands = CommandTable::new(&config.rename_commands).map_err(StartError)?;
+        let clock = Clock::start();
+        let mut listeners = Vec::new();
+        if config.port > 0 {
+            listeners = Listener::bind_all(&config.bind, config.port, config.tcp_backlog)?;
+        }
+        if let Some(path) = &config.unixsocket {
+            let listener = Listener::bind_unix(path, config.unixsocketperm, config.tcp_backlog)?;
+            listeners.push(listener);
+        }
+        if listeners.is_empty() {
+            return Err(StartError("Configured to not listen anywhere, exiting.".into()));
+        }
+        let bus_port = config.port + BUS_PORT_OFFSET;
+        let bus_listeners = Listener::bind_all(&config.bind, bus_port, config.tcp_backlog)?;
+        let engine = Engine::new(config.for_engine(), me, seed, clock.now);
+        let mut server = Self {
+            bus_source: bus::source_address(&config.bind),
+            config,
+            engine,
+            started_at: clock.now.mono,
+            clock,
+            clients: Slots::new(),
+            monitors: Vec::new(),
+            commands,
+            persistence: Persistence::default(),
+            stats: Stats::default(),
+            slowlog: SlowLog::default(),
+            latency: LatencyMonitor::default(),
+            event_loop: EventLoop::new()?,
+            timers: TimeTable::new(),
+            termination: Termination::new()?,
+            listeners,
+            bus_listeners,
+            links: Slots::new(),
+            is_ending: false,
+            last_client_number: 0,
+            doomed: Vec::new(),
+            is_starved: false,
+            paused_until: MonoMs(0),
+            next_client_slot: 0,
+            read_buffer: ReadBuffer::new(),
+            args: Vec::new(),
+            share_started_at: Instant::now(),
+            command_started_at: Instant::now(),
+            muted_from: 0,
+            sorted_replies: Vec::new(),
+        };
+        server.register()?;
+        server.start_timers();
+        Ok(server)
+    }
+
+    fn register(&mut self) -> io::Result<()> {
+        let kinds = [
+            (accept::LISTENER_TOKENS, &mut self.listeners),
+            (bus::LISTENER_TOKENS, &mut self.bus_listeners),
+        ];
+        for (kind, listeners) in kinds {
+            for (slot, listener) in (0..).zip(listeners) {
+                listener.register(&self.event_loop, Token { kind, slot, generation: 0 })?;
+            }
+        }
+        let token = Token { kind: SIGNAL_TOKENS, slot: 0, generation: 0 };
+        self.event_loop.register_readable(&mut self.termination, token)
+    }
+
+    /// Turns the loop until the server is told to end. A panic is reported and ends the
+    /// process at once: after it the state is not to be trusted, least of all to be saved.
+    pub fn run(mut self) -> io::Result<()> {
+        let turns = AssertUnwindSafe(|| {
+            let mut events = Vec::new();
+            while !self.is_ending {
+                self.turn(&mut events)?;
+            }
+            Ok(())
+        });
+        match panic::catch_unwind(turns) {
+            Ok(ended) => {
+                self.close_listeners();
+                ended
+            }
+            Err(_) => {
+                let reporting = AssertUnwindSafe(|| self.report_panic());
+                let _a_second_panic_changes_nothing = panic::catch_unwind(reporting);
+                process::abort()
+            }
+        }
+    }
+
+    fn turn(&mut self, events: &mut Vec<FileEvent>) -> io::Result<()> {
+        self.event_loop.poll(self.poll_timeout(), events)?;
+        self.clock.read();
+        for event in events.drain(..) {
+            self.handle(event);
+        }
+        self.run_due();
+        self.run_timers();
+        self.run_resumed();
+        self.drain();
+        self.close_doomed();
+        Ok(())
+    }
+
+    /// How long nothing is due, as far as is known.
+    fn poll_timeout(&self) -> Option<Duration> {
+        if !self.engine.out.is_empty() || !self.doomed.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let due_at = self.engine.next_timeout().min(MonoMs(self.timers.wake_at_ms()));
+        (due_at != MonoMs::NEVER)
+            .then(|| Duration::from_millis(due_at.ms_since(self.clock.now.mono)))
+    }
+
+    fn handle(&mut self, event: FileEvent) {
+        let Token { kind, slot, generation } = event.token;
+        match kind {
+            client::CLIENT_TOKENS => self.handle_client_event(ClientId { slot, generation }, event),
+            bus::LINK_TOKENS => self.handle_link_event(LinkId { slot, generation }, event),
+            accept::LISTENER_TOKENS => self.accept_clients(event.token),
+            bus::LISTENER_TOKENS => self.accept_links(event.token),
+            SIGNAL_TOKENS => {
+                if self.termination.is_asked() {
+                    self.end();
+                }
+            }
+            _ => unreachable!("every kind of token has an arm"),
+        }
+    }
+
+    /// Does what is due in the engine, reading the clock between quanta: however much is
+    /// due at once, clients wait no longer than [`DUE_WORK_MAX`] for their turn.
+    fn run_due(&mut self) {
+        if self.engine.next_timeout() > self.clock.now.mono {
+            return;
+        }
+        let started = Instant::now();
+        while self.engine.handle_timeout(self.clock.now, TIMER_QUANTUM) == More::Yes {
+            self.clock.read();
+            if started.elapsed() > DUE_WORK_MAX {
+                break;
+            }
+        }
+        let elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let threshold_ms = self.config.latency_monitor_threshold_ms;
+        let at_unix_secs = self.clock.now.wall.secs();
+        self.latency.note(Event::JobsProcessing, elapsed_ms, at_unix_secs, threshold_ms);
+    }
+
+    /// A writer for the reply to a call, behind all replies written before.
+    pub fn reply(&mut self, call: &Call<'_>) -> ReplyWriter<'_> {
+        self.engine.out.replies.to(call.client, call.resp)
+    }
+
+    /// Puts changed settings in force. Addresses, files and the process stay as they are.
+    pub fn set_config(&mut self, config: Config) {
+        self.engine.set_config(self.clock.now, config.for_engine());
+        let old = std::mem::replace(&mut self.config, config);
+        if old.hz != self.config.hz {
+            self.start_timers();
+        }
+    }
+
+    /// Ends the loop after this turn.
+    pub fn end(&mut self) {
+        self.is_ending = true;
+    }
+
+    fn close_listeners(&mut self) {
+        self.listeners.clear();
+        self.bus_listeners.clear();
+        if let Some(path) = &self.config.unixsocket {
+            ::log::info!("Removing the unix socket file.");
+            if let Err(error) = fs::remove_file(path) {
+                ::log::debug!("Can't remove {}: {error}", path.display());
+            }
+        }
+    }
+
+    fn report_panic(&self) {
+        let served = self.clients.iter().max_by_key(|client| client.active_at);
+        let command = served.and_then(|client| client.last_command).unwrap_or("none");
+        ::log::error!("Last command: {command}");
+        ::log::error!(target: log::RAW, "------ CLIENT LIST OUTPUT ------\n{}", self.client_list());
+        ::log::error!("=== DISQUE BUG REPORT END ===");
+    }
+}

@@ -1,0 +1,170 @@
+//! Clients that come and go.
+
+use super::Server;
+use super::client::{Client, Closing, token_of};
+use super::cron::Timer;
+use crate::ae::event_loop::Token;
+use crate::base::ids::ClientId;
+use crate::base::limits::ACCEPTS_PER_TURN;
+use crate::net::client::Connection;
+use crate::net::listener::{Accepted, Listener};
+use crate::net::stream::Stream;
+
+/// The kind of tokens under which listeners for clients are registered; their slot is
+/// their place in the list.
+pub const LISTENER_TOKENS: u8 = 1;
+
+/// How long a listener that found no file descriptor free waits for one, when nobody
+/// gives one back.
+const STARVED_MS: u64 = 100;
+
+impl Server {
+    pub(super) fn client(&self, id: ClientId) -> Option<&Client> {
+        self.clients.find(id.slot, id.generation)
+    }
+
+    pub(super) fn client_mut(&mut self, id: ClientId) -> Option<&mut Client> {
+        self.clients.find_mut(id.slot, id.generation)
+    }
+
+    /// Accepts who waits at a listener, up to a limit; then others have their turn.
+    pub(super) fn accept_clients(&mut self, token: Token) {
+        for _ in 0..ACCEPTS_PER_TURN {
+            let Some(listener) = self.listeners.get(token.slot as usize) else { return };
+            match self.accept_from(listener.accept(), "client") {
+                Some((stream, peer)) => self.connect_client(stream, peer),
+                None => return,
+            }
+        }
+        self.event_loop.still_ready(token);
+    }
+
+    /// The connection that an attempt to accept brought. `None`: no more for now.
+    pub(super) fn accept_from(
+        &mut self,
+        accepted: Accepted,
+        whose: &str,
+    ) -> Option<(Stream, Option<std::net::SocketAddr>)> {
+        match accepted {
+            Accepted::Connection(stream, peer) => Some((stream, peer)),
+            Accepted::Nobody => None,
+            Accepted::Failed(error) => {
+                log::debug!("Accepting {whose} connection: {error}");
+                self.accept_again_soon();
+                None
+            }
+            Accepted::Starved(error) => {
+                log::warn!("Accepting {whose} connection: {error}");
+                self.accept_again_soon();
+                None
+            }
+        }
+    }
+
+    /// Somebody may wait and cannot be accepted now. Without this the loop would never
+    /// hear of him again, or, told that he is still there, never rest.
+    fn accept_again_soon(&mut self) {
+        self.is_starved = true;
+        self.timers.once(Timer::AcceptAgain, self.clock.now.mono.plus_ms(STARVED_MS).0);
+    }
+
+    /// Tries all listeners again, clients' and peers'.
+    pub(super) fn accept_again(&mut self) {
+        self.is_starved = false;
+        self.timers.cancel(Timer::AcceptAgain);
+        for token in self.listener_tokens() {
+            self.event_loop.still_ready(token);
+        }
+    }
+
+    fn connect_client(&mut self, mut stream: Stream, peer: Option<std::net::SocketAddr>) {
+        if self.clients.len() >= self.config.maxclients as usize {
+            self.stats.connections_rejected += 1;
+            // He may not read it, and that is all right.
+            let _refused = stream.write(b"-ERR max number of clients reached\r\n");
+            return;
+        }
+        self.stats.connections_received += 1;
+        self.last_client_number += 1;
+        let (number, now) = (self.last_client_number, self.clock.now.mono);
+        let (keepalive_secs, event_loop) = (self.config.tcp_keepalive_secs, &self.event_loop);
+        let connected = self.clients.insert_with(|slot, generation| {
+            let id = ClientId { slot, generation };
+            let connection =
+                Connection::register(stream, peer, keepalive_secs, event_loop, token_of(id))?;
+            Ok::<_, std::io::Error>(Client::new(id, number, connection, now))
+        });
+        match (connected, peer) {
+            (Ok(()), Some(peer)) => log::debug!("Accepted {peer}"),
+            (Ok(()), None) => log::debug!("Accepted connection to {}", self.unix_path()),
+            (Err(error), _) => log::debug!("A client went before it came: {error}"),
+        }
+    }
+
+    /// Has a client closed at the end of the turn, or when its replies are sent. From now
+    /// on it runs nothing; if it waits, its wait is over.
+    pub(super) fn close_later(&mut self, id: ClientId, how: Closing) {
+        let Some(client) = self.client_mut(id) else { return };
+        let was_waiting = client.is_blocked || client.busy.is_some();
+        client.is_blocked = false;
+        client.busy = None;
+        let is_known_doomed = client.closing == Some(how);
+        client.closing = Some(how);
+        if !is_known_doomed {
+            self.doomed.push(id);
+        }
+        if was_waiting {
+            self.engine.client_gone(self.clock.now, id);
+        }
+    }
+
+    /// Closes who is to be closed; at the end of a turn, after the replies went out.
+    pub(super) fn close_doomed(&mut self) {
+        let mut doomed = std::mem::take(&mut self.doomed);
+        for id in doomed.drain(..) {
+            let Some(client) = self.client(id) else { continue };
+            let is_over =
+                client.closing == Some(Closing::AfterTurn) || client.connection.unsent() == 0;
+            if is_over {
+                self.close(id);
+            }
+        }
+        self.doomed = doomed;
+    }
+
+    fn close(&mut self, id: ClientId) {
+        let Some(mut client) = self.clients.remove(id.slot, id.generation) else { return };
+        if let Err(error) = client.connection.deregister(&self.event_loop) {
+            log::debug!("A client's socket could not be taken out of the loop: {error}");
+        }
+        if client.is_monitor {
+            self.monitors.retain(|&monitor| monitor != id);
+        }
+        drop(client);
+        if self.is_starved {
+            self.accept_again();
+        }
+    }
+
+    /// A client's address as everybody shows it.
+    pub fn address_of(&self, client: &Client) -> String {
+        match client.connection.peer() {
+            Some(peer) => peer.to_string(),
+            // C: networking.c genClientPeerId, the path of the socket and port 0.
+            None => format!("{}:0", self.unix_path()),
+        }
+    }
+
+    pub(super) fn unix_path(&self) -> std::path::Display<'_> {
+        self.config.unixsocket.as_deref().unwrap_or(std::path::Path::new("")).display()
+    }
+
+    fn listener_tokens(&self) -> impl Iterator<Item = Token> + use<> {
+        let tokens = |kind: u8, listeners: &[Listener]| {
+            let slots = 0..u32::try_from(listeners.len()).expect("there is a handful");
+            slots.map(move |slot| Token { kind, slot, generation: 0 })
+        };
+        tokens(LISTENER_TOKENS, &self.listeners)
+            .chain(tokens(super::bus::LISTENER_TOKENS, &self.bus_listeners))
+    }
+}

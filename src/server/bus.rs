@@ -1,0 +1,240 @@
+//! Links of the cluster bus: what the engine knows of them, and their bytes.
+//!
+//! The engine hears of a link that it wished for once it is up (or failed), of every
+//! message, and of every link's end. It names links by [`LinkId`] and sends on none that
+//! is gone: a frame for such a link goes nowhere.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use super::Server;
+use super::lanes::empty;
+use crate::ae::event_loop::{FileEvent, Token};
+use crate::base::ids::LinkId;
+use crate::base::limits::{ACCEPTS_PER_TURN, LANES_DRAIN_AT, READ_PER_TURN};
+use crate::engine::cluster::LinkEnds;
+use crate::engine::outbox::{ConnectToken, Frames};
+use crate::net::input::Received;
+use crate::net::link::{Framing, Link, Progress, next_frame};
+use crate::net::listener::resolve;
+use crate::proto::bus;
+
+/// The kind of tokens under which links' sockets are registered.
+pub const LINK_TOKENS: u8 = 2;
+/// The kind of tokens under which listeners for peers are registered.
+pub const LISTENER_TOKENS: u8 = 3;
+
+/// A link as the server keeps it.
+pub struct BusLink {
+    link: Link,
+    /// What the engine calls it until it is up.
+    wished_as: Option<ConnectToken>,
+    is_read_closed: bool,
+    is_still_ready: bool,
+}
+
+impl Server {
+    /// Accepts links of peers.
+    pub(super) fn accept_links(&mut self, token: Token) {
+        for _ in 0..ACCEPTS_PER_TURN {
+            let Some(listener) = self.bus_listeners.get(token.slot as usize) else { return };
+            match self.accept_from(listener.accept(), "cluster node") {
+                Some((stream, Some(peer))) => {
+                    let event_loop = &self.event_loop;
+                    let accepted = self.links.insert_with(|slot, generation| {
+                        let token = token_of(LinkId { slot, generation });
+                        let link = Link::accepted(stream, peer, event_loop, token)?;
+                        Ok::<_, io::Error>(BusLink::new(link, None))
+                    });
+                    match accepted {
+                        Ok(()) => log::debug!("Accepted cluster node {peer}"),
+                        Err(error) => log::debug!("A cluster link broke at once: {error}"),
+                    }
+                }
+                Some((_, None)) => {}
+                None => return,
+            }
+        }
+        self.event_loop.still_ready(token);
+    }
+
+    /// Begins to connect, as the engine wished.
+    pub(super) fn connect_link(&mut self, wish: ConnectToken, peer: SocketAddr) {
+        let source = self.bus_source;
+        let event_loop = &self.event_loop;
+        let connecting = self.links.insert_with(|slot, generation| {
+            let token = token_of(LinkId { slot, generation });
+            let link = Link::connect(peer, source, event_loop, token)?;
+            Ok::<_, io::Error>(BusLink::new(link, Some(wish)))
+        });
+        if let Err(error) = connecting {
+            log::debug!("Unable to connect to cluster node {peer}: {error}");
+            self.engine.link_failed(self.clock.now, wish);
+        }
+    }
+
+    /// Closes a link because the engine wished so.
+    pub(super) fn drop_link(&mut self, id: LinkId) {
+        let Some(mut gone) = self.links.remove(id.slot, id.generation) else { return };
+        if let Err(error) = gone.link.deregister(&self.event_loop) {
+            log::debug!("A link's socket could not be taken out of the loop: {error}");
+        }
+        drop(gone);
+        if self.is_starved {
+            self.accept_again();
+        }
+    }
+
+    /// Closes a broken link and tells the engine.
+    fn lose_link(&mut self, id: LinkId) {
+        let Some(bus_link) = self.links.find(id.slot, id.generation) else { return };
+        let wished_as = bus_link.wished_as;
+        self.drop_link(id);
+        match wished_as {
+            Some(wish) => self.engine.link_failed(self.clock.now, wish),
+            None => self.engine.link_down(self.clock.now, id),
+        }
+    }
+
+    /// Something happened to a link's socket, or the loop came back to it.
+    pub(super) fn handle_link_event(&mut self, id: LinkId, event: FileEvent) {
+        let Some(bus_link) = self.links.find_mut(id.slot, id.generation) else { return };
+        bus_link.is_still_ready = false;
+        bus_link.is_read_closed |= event.read_closed;
+        if event.writable || bus_link.wished_as.is_some() {
+            let progress = bus_link.link.progress().and_then(|progress| {
+                if progress == Progress::Up {
+                    bus_link.link.flush()?;
+                }
+                Ok(progress)
+            });
+            match progress {
+                Ok(Progress::Connecting) => return,
+                Ok(Progress::Up) => {}
+                Ok(Progress::CameUp) => {
+                    if let Some(wish) = bus_link.wished_as.take() {
+                        self.engine.link_up(self.clock.now, id, wish);
+                    }
+                }
+                Err(error) => {
+                    log::debug!("Link to cluster node {}: {error}", bus_link.link.peer());
+                    return self.lose_link(id);
+                }
+            }
+        }
+        if event.readable {
+            self.read_link(id);
+        }
+    }
+
+    /// Reads a link and hands its messages to the engine, as far as its share of the turn goes.
+    fn read_link(&mut self, id: LinkId) {
+        let mut quota = READ_PER_TURN;
+        while let Some(bus_link) = self.links.find_mut(id.slot, id.generation) {
+            if quota == 0 {
+                if !bus_link.is_still_ready {
+                    bus_link.is_still_ready = true;
+                    self.event_loop.still_ready(token_of(id));
+                }
+                return;
+            }
+            let (len, has_more) = match bus_link.link.read(&mut self.read_buffer) {
+                Ok(Received::Full(len)) => (len, true),
+                Ok(Received::Short(len)) => (len, bus_link.is_read_closed),
+                Ok(Received::Closed) | Err(_) => return self.lose_link(id),
+            };
+            quota = quota.saturating_sub(len);
+            if len > 0 && !self.take_messages(id) || len == 0 || !has_more {
+                return;
+            }
+        }
+    }
+
+    /// Hands over the messages that are whole; tells whether the link is still there.
+    fn take_messages(&mut self, id: LinkId) -> bool {
+        let Some(bus_link) = self.links.find_mut(id.slot, id.generation) else { return false };
+        let ends = LinkEnds { local: bus_link.link.local(), peer: bus_link.link.peer() };
+        let taken = bus_link.link.input.take(&mut self.read_buffer);
+        let mut consumed = 0;
+        let missing = loop {
+            let rest = &taken.bytes()[consumed..];
+            let cluster = self.engine.cluster();
+            match next_frame(rest, |sender| cluster.find(&sender).is_some()) {
+                Ok(Framing::Incomplete { missing }) => break Some(missing),
+                Ok(Framing::Frame(len)) => {
+                    consumed += len;
+                    match bus::decode(&rest[..len]) {
+                        Ok((header, message)) => {
+                            let now = self.clock.now;
+                            self.engine.bus_message(now, id, ends, &header, &message);
+                        }
+                        Err(error) => {
+                            log::debug!("Message from {} ignored: {error}", ends.peer);
+                        }
+                    }
+                }
+                Err(error) => {
+                    log::warn!("Link from {} dropped: {error}", ends.peer);
+                    break None;
+                }
+            }
+            if self.engine.out.len() > LANES_DRAIN_AT {
+                self.drain();
+            }
+        };
+        let link = self.links.find_mut(id.slot, id.generation);
+        match (link, missing) {
+            (Some(bus_link), Some(missing)) => {
+                let input = &mut bus_link.link.input;
+                input.put_back(taken, consumed, missing, &mut self.read_buffer);
+                true
+            }
+            (_, missing) => {
+                taken.discard(&mut self.read_buffer);
+                if missing.is_none() {
+                    self.lose_link(id);
+                }
+                false
+            }
+        }
+    }
+
+    /// Hands each link its frames of the turn in one call.
+    pub(super) fn send_frames(&mut self) {
+        let Frames { mut bytes, mut sends } = std::mem::take(&mut self.engine.out.frames);
+        // Frames to one link keep their order: that of their places.
+        sends.sort_unstable_by_key(|(link, range)| (*link, range.start));
+        let mut broken = Vec::new();
+        for frames in sends.chunk_by(|(link, _), (next, _)| link == next) {
+            let id = frames[0].0;
+            let Some(bus_link) = self.links.find_mut(id.slot, id.generation) else { continue };
+            let parts = frames.iter().map(|(_, range)| &bytes[range.clone()]);
+            if let Err(error) = bus_link.link.send(parts) {
+                log::debug!("Link to cluster node {}: {error}", bus_link.link.peer());
+                broken.push(id);
+            }
+        }
+        sends.clear();
+        empty(&mut bytes);
+        self.engine.out.frames = Frames { bytes, sends };
+        for id in broken {
+            self.lose_link(id);
+        }
+    }
+}
+
+impl BusLink {
+    fn new(link: Link, wished_as: Option<ConnectToken>) -> Self {
+        Self { link, wished_as, is_read_closed: false, is_still_ready: false }
+    }
+}
+
+fn token_of(id: LinkId) -> Token {
+    Token { kind: LINK_TOKENS, slot: id.slot, generation: id.generation }
+}
+
+/// The address links are made from: the first of the `bind` directive.
+pub(super) fn source_address(bind: &[String]) -> Option<IpAddr> {
+    let address = resolve(bind.first()?, 0).ok()?;
+    Some(address.ip()).filter(|ip| !ip.is_unspecified())
+}

@@ -1,0 +1,148 @@
+//! What the server knows of a client beside its connection.
+//!
+//! ```text
+//!                    a blocking command              its end: answered or timed out
+//!           running -------------------> blocked ---------------------------> running
+//!              |  ^
+//!    a slice   |  | its turn again
+//!              v  |
+//!             busy            any of them --> closing (AfterReply, AfterTurn) --> gone
+//! ```
+//!
+//! Only a running client's input is executed. Input that has to wait is kept in the
+//! connection, and `pending` says that there is some: when whatever held it up is over,
+//! the pipeline goes on from there before anything more is read.
+
+use crate::ae::event_loop::Token;
+use crate::base::ids::ClientId;
+use crate::base::limits::BLOCKED_INPUT_MAX;
+use crate::base::time::MonoMs;
+use crate::net::client::Connection;
+use crate::proto::reply::Resp;
+use crate::proto::request::{ArgRange, RequestParser};
+
+/// The kind of tokens under which clients' sockets are registered.
+pub const CLIENT_TOKENS: u8 = 0;
+
+pub struct Client {
+    pub id: ClientId,
+    /// Counts up from 1 and is never given twice. CLIENT ID, CLIENT LIST.
+    pub number: u64,
+    pub connection: Connection,
+    pub parser: RequestParser,
+    pub resp: Resp,
+    pub name: Box<[u8]>,
+    pub is_authenticated: bool,
+    pub is_monitor: bool,
+    pub replies: Replies,
+    pub connected_at: MonoMs,
+    pub active_at: MonoMs,
+    pub last_command: Option<&'static str>,
+    pub is_blocked: bool,
+    pub closing: Option<Closing>,
+    /// A long command between two of its slices.
+    pub busy: Option<Box<Busy>>,
+    /// Kept input may hold whole requests.
+    pub is_pending: bool,
+    /// The socket may hold unread bytes.
+    pub is_readable: bool,
+    /// The other side sends no more.
+    pub is_read_closed: bool,
+    /// The loop was told to come back to this client.
+    pub is_still_ready: bool,
+}
+
+/// Whether a client wants to be answered. CLIENT REPLY.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Replies {
+    #[default]
+    On,
+    Off,
+    /// The next command is not answered.
+    SkipNext,
+    /// The command that runs now is not answered.
+    Skip,
+}
+
+impl Replies {
+    /// What holds for the next command, now that the one before is over.
+    pub fn of_next_command(self) -> Self {
+        match self {
+            Self::On | Self::Skip => Self::On,
+            Self::SkipNext => Self::Skip,
+            Self::Off => Self::Off,
+        }
+    }
+}
+
+/// How a client goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closing {
+    /// Once its replies are sent.
+    AfterReply,
+    /// At the end of the turn, with one attempt to send what there is.
+    AfterTurn,
+}
+
+/// A command that returned [`crate::engine::command::Outcome::Again`]. Its request is
+/// still the first in the input.
+pub struct Busy {
+    /// Its place in the command table.
+    pub place: usize,
+    pub args: Vec<ArgRange>,
+    pub request_len: usize,
+}
+
+impl Client {
+    /// A client that has just connected.
+    pub fn new(id: ClientId, number: u64, connection: Connection, now: MonoMs) -> Self {
+        Self {
+            id,
+            number,
+            connection,
+            parser: RequestParser::default(),
+            resp: Resp::V2,
+            name: Box::default(),
+            is_authenticated: false,
+            is_monitor: false,
+            replies: Replies::On,
+            connected_at: now,
+            active_at: now,
+            last_command: None,
+            is_blocked: false,
+            closing: None,
+            busy: None,
+            is_pending: false,
+            is_readable: false,
+            is_read_closed: false,
+            is_still_ready: false,
+        }
+    }
+
+    /// Whether its commands may be executed now.
+    pub fn runs(&self) -> bool {
+        !self.is_blocked && self.closing.is_none() && !self.connection.stops_reading()
+    }
+
+    /// Whether its socket may be read now. What is kept has to run first, so that the
+    /// end of the stream is noticed after everything that came before it; a blocked
+    /// client is read on, up to a limit, to notice when it hangs up.
+    pub fn reads(&self) -> bool {
+        if self.is_blocked {
+            return self.closing.is_none() && self.connection.input.len() < BLOCKED_INPUT_MAX;
+        }
+        self.runs() && !self.is_pending && self.busy.is_none()
+    }
+
+    /// Whether the command that runs, or ran last, is not to be answered.
+    pub fn is_muted(&self) -> bool {
+        matches!(self.replies, Replies::Off | Replies::Skip)
+    }
+}
+
+/// The token of a client's socket.
+pub fn token_of(id: ClientId) -> Token {
+    Token { kind: CLIENT_TOKENS, slot: id.slot, generation: id.generation }
+}
+
+const _: () = assert!(size_of::<Client>() <= 400, "10,000 idle clients are cheap");

@@ -1,0 +1,223 @@
+//! CLIENT: the connections, seen and changed from one of them.
+
+use std::fmt::Write as _;
+
+use crate::base::ids::ClientId;
+use crate::base::number;
+use crate::engine::command::{Call, Outcome};
+use crate::engine::error::CommandError;
+use crate::server::Server;
+use crate::server::client::{Client, Closing, Replies};
+
+const USAGE: &str =
+    "ERR Syntax error, try CLIENT (LIST | KILL ip:port | GETNAME | SETNAME connection-name)";
+
+/// CLIENT LIST | ID | GETNAME | SETNAME name | SETINFO what value | REPLY ON|OFF|SKIP |
+/// KILL ... | PAUSE ms.
+pub fn client(server: &mut Server, call: &Call<'_>) -> Outcome {
+    let args = call.args;
+    let is =
+        |word: &str, len: usize| args.len() == len && args[1].eq_ignore_ascii_case(word.as_bytes());
+    if is("list", 2) {
+        let list = server.client_list();
+        server.reply(call).bulk(list);
+    } else if is("id", 2) {
+        let number = server.client(call.client).map_or(0, |client| client.number);
+        server.reply(call).integer(i64::try_from(number).unwrap_or(i64::MAX));
+    } else if is("getname", 2) {
+        let name = server.client(call.client).map(|client| client.name.clone());
+        let mut reply = server.reply(call);
+        match name {
+            Some(name) if !name.is_empty() => reply.bulk(name),
+            _ => reply.null_bulk(),
+        }
+    } else if is("setname", 3) {
+        set_name(server, call);
+    } else if is("setinfo", 4) {
+        // Libraries tell their name and version; nobody asks for them.
+        server.reply(call).status("OK");
+    } else if is("reply", 3) {
+        set_replies(server, call);
+    } else if is("pause", 3) {
+        pause(server, call);
+    } else if args[1].eq_ignore_ascii_case(b"kill") {
+        kill(server, call);
+    } else {
+        server.reply(call).error(USAGE);
+    }
+    Outcome::Done
+}
+
+/// A name that CLIENT LIST can show without ambiguity; an empty one takes the name away.
+pub fn checked_name(name: &[u8]) -> Result<&[u8], &'static str> {
+    if name.iter().all(u8::is_ascii_graphic) {
+        Ok(name)
+    } else {
+        Err("ERR Client names cannot contain spaces, newlines or special characters.")
+    }
+}
+
+fn set_name(server: &mut Server, call: &Call<'_>) {
+    match checked_name(&call.args[2]) {
+        Ok(name) => {
+            if let Some(client) = server.client_mut(call.client) {
+                client.name = name.into();
+            }
+            server.reply(call).status("OK");
+        }
+        Err(error) => server.reply(call).error(error),
+    }
+}
+
+fn set_replies(server: &mut Server, call: &Call<'_>) {
+    let Some(client) = server.client_mut(call.client) else { return };
+    let mode = &call.args[2];
+    if mode.eq_ignore_ascii_case(b"on") {
+        client.replies = Replies::On;
+        server.reply(call).status("OK");
+    } else if mode.eq_ignore_ascii_case(b"off") {
+        client.replies = Replies::Off;
+    } else if mode.eq_ignore_ascii_case(b"skip") {
+        if client.replies != Replies::Off {
+            client.replies = Replies::SkipNext;
+        }
+    } else {
+        server.reply(call).error(CommandError::Syntax.to_string());
+    }
+}
+
+fn pause(server: &mut Server, call: &Call<'_>) {
+    let timeout = number::parse_i64(&call.args[2]);
+    match timeout.map(u64::try_from) {
+        Some(Ok(pause_ms)) => {
+            server.pause_clients(pause_ms);
+            server.reply(call).status("OK");
+        }
+        Some(Err(_)) => server.reply(call).error(CommandError::TimeoutNegative.to_string()),
+        None => server.reply(call).error(CommandError::TimeoutNotAnInteger.to_string()),
+    }
+}
+
+/// Which clients a KILL means.
+struct Victims<'a> {
+    address: Option<&'a [u8]>,
+    number: Option<u64>,
+    spared: Option<ClientId>,
+}
+
+/// CLIENT KILL ip:port -> OK, or an error when there is no such client.
+/// CLIENT KILL [ID n] [ADDR ip:port] [TYPE normal] [SKIPME yes|no] ... -> how many. With
+/// nothing wrong in it only; the caller is spared unless SKIPME says no.
+fn kill(server: &mut Server, call: &Call<'_>) {
+    let is_old_form = call.args.len() == 3;
+    let victims = if is_old_form {
+        Ok(Victims { address: Some(&call.args[2]), number: None, spared: None })
+    } else {
+        parse_kill(call)
+    };
+    let victims = match victims {
+        Ok(victims) => victims,
+        Err(error) => return server.reply(call).error(error),
+    };
+    let killed: Vec<ClientId> = server
+        .clients
+        .iter()
+        .filter(|client| client.closing.is_none() && victims.include(server, client))
+        .map(|client| client.id)
+        .collect();
+    for &id in &killed {
+        let how = if id == call.client { Closing::AfterReply } else { Closing::AfterTurn };
+        server.close_later(id, how);
+    }
+    let mut reply = server.reply(call);
+    match (is_old_form, killed.len()) {
+        (true, 0) => reply.error("ERR No such client"),
+        (true, _) => reply.status("OK"),
+        (false, count) => reply.integer(i64::try_from(count).unwrap_or(i64::MAX)),
+    }
+}
+
+fn parse_kill<'a>(call: &Call<'a>) -> Result<Victims<'a>, Vec<u8>> {
+    let syntax = || CommandError::Syntax.to_string().into_bytes();
+    let args = call.args;
+    let mut victims = Victims { address: None, number: None, spared: Some(call.client) };
+    if args.len() < 4 || args.len() % 2 == 1 {
+        return Err(syntax());
+    }
+    for at in (2..args.len()).step_by(2) {
+        let (option, value) = (&args[at], args.get(at + 1).unwrap_or_default());
+        if option.eq_ignore_ascii_case(b"id") {
+            let number = number::parse_i64(value)
+                .ok_or_else(|| CommandError::NotAnInteger.to_string().into_bytes())?;
+            // C: networking.c clientCommand, ID 0 means any client.
+            victims.number = Some(number.cast_unsigned()).filter(|&number| number != 0);
+        } else if option.eq_ignore_ascii_case(b"addr") {
+            victims.address = Some(value);
+        } else if option.eq_ignore_ascii_case(b"type") {
+            if !value.eq_ignore_ascii_case(b"normal") {
+                return Err([b"ERR Unknown client type '", value, b"'"].concat());
+            }
+        } else if option.eq_ignore_ascii_case(b"skipme") {
+            let skips = number::parse_yes_no(value).ok_or_else(syntax)?;
+            victims.spared = skips.then_some(call.client);
+        } else {
+            return Err(syntax());
+        }
+    }
+    Ok(victims)
+}
+
+impl Victims<'_> {
+    fn include(&self, server: &Server, client: &Client) -> bool {
+        let is_addressed = |address: &[u8]| server.address_of(client).as_bytes() == address;
+        self.address.is_none_or(is_addressed)
+            && self.number.is_none_or(|number| number == client.number)
+            && self.spared != Some(client.id)
+    }
+}
+
+impl Server {
+    /// A line for each client, as CLIENT LIST and crash reports show them.
+    pub fn client_list(&self) -> String {
+        let mut list = String::new();
+        for client in self.clients.iter() {
+            let _infallible = writeln!(list, "{}", self.client_line(client));
+        }
+        list
+    }
+
+    fn client_line(&self, client: &Client) -> String {
+        let now = self.clock.now.mono;
+        let connection = &client.connection;
+        let unsent = connection.unsent();
+        format!(
+            "id={} addr={} fd={} name={} age={} idle={} flags={} qbuf={} qbuf-free={} obl=0 \
+             oll={} omem={} events={} cmd={}",
+            client.number,
+            self.address_of(client),
+            connection.fd(),
+            String::from_utf8_lossy(&client.name),
+            now.ms_since(client.connected_at) / 1000,
+            now.ms_since(client.active_at) / 1000,
+            flags(client),
+            connection.input.len(),
+            connection.input.free_capacity(),
+            usize::from(unsent > 0),
+            connection.output_capacity(),
+            if unsent > 0 { "rw" } else { "r" },
+            client.last_command.unwrap_or("NULL"),
+        )
+    }
+}
+
+fn flags(client: &Client) -> String {
+    let flags = [
+        (client.is_monitor, 'O'),
+        (client.is_blocked, 'b'),
+        (client.closing == Some(Closing::AfterReply), 'c'),
+        (client.closing == Some(Closing::AfterTurn), 'A'),
+        (client.connection.peer().is_none(), 'U'),
+    ];
+    let set: String = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, c)| c).collect();
+    if set.is_empty() { "N".to_owned() } else { set }
+}

@@ -1,0 +1,179 @@
+//! PING, AUTH, TIME, HELLO.
+
+use std::hint;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::engine::command::{Call, Outcome};
+use crate::proto::reply::Resp;
+use crate::server::Server;
+use crate::server::version::DISQUE_VERSION;
+
+use super::client;
+
+/// Longest password. C: CONFIG_AUTHPASS_MAX_LEN.
+const PASSWORD_MAX: usize = 512;
+
+/// PING [message] -> PONG, or the message.
+pub fn ping(server: &mut Server, call: &Call<'_>) -> Outcome {
+    let mut reply = server.reply(call);
+    match call.args.len() {
+        1 => reply.status("PONG"),
+        2 => reply.bulk(&call.args[1]),
+        _ => reply.error("ERR wrong number of arguments for 'ping' command"),
+    }
+    Outcome::Done
+}
+
+/// AUTH password -> OK. A wrong one makes a stranger again of who was known before.
+pub fn auth(server: &mut Server, call: &Call<'_>) -> Outcome {
+    let Some(password) = &server.config.requirepass else {
+        server.reply(call).error("ERR Client sent AUTH, but no password is set");
+        return Outcome::Done;
+    };
+    let is_right = is_same(password, &call.args[1]);
+    if let Some(client) = server.client_mut(call.client) {
+        client.is_authenticated = is_right;
+    }
+    let mut reply = server.reply(call);
+    if is_right {
+        reply.status("OK")
+    } else {
+        reply.error("ERR invalid password")
+    }
+    Outcome::Done
+}
+
+/// Compares in the same time wherever the first difference is.
+fn is_same(password: &[u8], given: &[u8]) -> bool {
+    if given.len() > PASSWORD_MAX {
+        return false;
+    }
+    let byte = |text: &[u8], at: usize| text.get(at).copied().unwrap_or(0);
+    let differences = (0..PASSWORD_MAX)
+        .fold(0, |sum, at| hint::black_box(sum | (byte(password, at) ^ byte(given, at))));
+    (differences == 0) & (password.len() == given.len())
+}
+
+/// TIME -> unix time in seconds, and microseconds within the second.
+pub fn time(server: &mut Server, call: &Call<'_>) -> Outcome {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let mut reply = server.reply(call);
+    reply.array(2);
+    reply.bulk_integer(i64::try_from(since_epoch.as_secs()).unwrap_or(i64::MAX));
+    reply.bulk_integer(i64::from(since_epoch.subsec_micros()));
+    Outcome::Done
+}
+
+/// HELLO -> 1, this node's ID, and a row for each node: ID, address, port, priority.
+/// HELLO 2|3 [AUTH user password] [SETNAME name] -> what this server is.
+///
+/// Differs from C, which knows the bare form only: the other is how today's Redis
+/// clients begin. Nothing is changed unless everything in it is right.
+pub fn hello(server: &mut Server, call: &Call<'_>) -> Outcome {
+    if call.args.len() == 1 {
+        server.tell_of_myself(call);
+        return Outcome::Done;
+    }
+    match greet(server, call) {
+        Ok(resp) => server.introduce(call, resp),
+        Err(error) => server.reply(call).error(error),
+    }
+    Outcome::Done
+}
+
+/// Does what the words of a HELLO ask for, all of it or nothing.
+fn greet(server: &mut Server, call: &Call<'_>) -> Result<Resp, &'static str> {
+    let resp = match &call.args[1] {
+        b"2" => Resp::V2,
+        b"3" => Resp::V3,
+        _ => return Err("NOPROTO unsupported protocol version"),
+    };
+    let mut is_known = !server.is_stranger(call.client);
+    let mut name = None;
+    let mut at = 2;
+    while let Some(word) = call.args.get(at) {
+        if word.eq_ignore_ascii_case(b"auth") && at + 2 < call.args.len() {
+            let password = server.config.requirepass.as_deref().unwrap_or_default();
+            // Without a password anybody is welcome, whatever he says.
+            let is_right =
+                server.config.requirepass.is_none() || is_same(password, &call.args[at + 2]);
+            if &call.args[at + 1] != b"default" || !is_right {
+                return Err("WRONGPASS invalid username-password pair or user is disabled.");
+            }
+            is_known = true;
+            at += 3;
+        } else if word.eq_ignore_ascii_case(b"setname") && at + 1 < call.args.len() {
+            name = Some(client::checked_name(&call.args[at + 1])?);
+            at += 2;
+        } else {
+            return Err("ERR syntax error");
+        }
+    }
+    if !is_known {
+        return Err(
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise \
+                    the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the \
+                    client and select the RESP protocol version at the same time",
+        );
+    }
+    if let Some(client) = server.client_mut(call.client) {
+        client.is_authenticated = true;
+        client.resp = resp;
+        if let Some(name) = name {
+            client.name = name.into();
+        }
+    }
+    Ok(resp)
+}
+
+impl Server {
+    fn tell_of_myself(&mut self, call: &Call<'_>) {
+        let me = *self.engine.cluster().my_id();
+        let port = i64::from(self.config.port);
+        let mut reply = self.reply(call);
+        reply.array(3);
+        reply.integer(1);
+        reply.bulk(me.0);
+        reply.array(4);
+        reply.bulk(me.0);
+        // C: empty until a peer tells it; clients take that for the address they dialled.
+        reply.bulk("");
+        reply.bulk_integer(port);
+        reply.bulk_integer(1);
+    }
+
+    fn introduce(&mut self, call: &Call<'_>, resp: Resp) {
+        let number = self.client(call.client).map_or(0, |client| client.number);
+        let mut reply = self.engine.out.replies.to(call.client, resp);
+        reply.map(7);
+        reply.bulk("server");
+        reply.bulk("disque");
+        reply.bulk("version");
+        reply.bulk(DISQUE_VERSION);
+        reply.bulk("proto");
+        reply.integer(if resp == Resp::V3 { 3 } else { 2 });
+        reply.bulk("id");
+        reply.integer(i64::try_from(number).unwrap_or(i64::MAX));
+        reply.bulk("mode");
+        reply.bulk("cluster");
+        reply.bulk("role");
+        reply.bulk("master");
+        reply.bulk("modules");
+        reply.array(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_same;
+
+    #[test]
+    fn passwords_are_the_same_byte_for_byte_and_in_length() {
+        assert!(is_same(b"secret", b"secret"));
+        assert!(!is_same(b"secret", b"secreT"));
+        assert!(!is_same(b"secret", b"secret\0"));
+        assert!(!is_same(b"secret", b""));
+        assert!(!is_same(&[b'a'; 512], &[b'a'; 513]));
+        assert!(is_same(&[b'a'; 512], &[b'a'; 512]));
+    }
+}

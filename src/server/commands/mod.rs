@@ -1,0 +1,6 @@
+//! The server's own commands, one function each. What they answer goes into the same
+//! arena as the engine's replies, so that the order of a pipeline holds.
+
+pub mod client;
+pub mod command;
+pub mod connection;

@@ -1,0 +1,115 @@
+//! Recurring work of the server, and its single appointments. The engine keeps its own.
+
+use super::Server;
+use super::client::{Client, Closing};
+use super::stats::SAMPLE_PERIOD_MS;
+use crate::base::ids::ClientId;
+use crate::base::time::MonoMs;
+
+/// Work with a time of its own. A new kind is a variant, a line in
+/// [`Server::start_timers`] or wherever it is appointed, and an arm in [`Server::run_timer`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timer {
+    /// Clients: idle ones, slow ones, their buffers. C: clientsCron.
+    Clients,
+    /// Samples of the rates that INFO shows.
+    Rates,
+    /// Memory: how full it is, and jobs that may go early.
+    Memory,
+    /// Once: a starved listener tries again.
+    AcceptAgain,
+    /// Once: CLIENT PAUSE is over.
+    Unpause,
+}
+
+/// Every client is looked at within this time.
+const CLIENTS_ROUND_MS: u64 = 1000;
+/// A client idle for this long gives its buffers back.
+const BUFFERS_KEPT_MS: u64 = 2000;
+/// Jobs evicted in one go while memory is filling up.
+const EVICTED_EARLY: usize = 64;
+
+impl Server {
+    /// Sets up the recurring work; again when `hz` has changed.
+    pub(super) fn start_timers(&mut self) {
+        let now_ms = self.clock.now.mono.0;
+        let period_ms = u64::from(1000 / self.config.hz.clamp(1, 500));
+        self.timers.every(Timer::Clients, period_ms, now_ms);
+        self.timers.every(Timer::Memory, period_ms, now_ms);
+        self.timers.every(Timer::Rates, SAMPLE_PERIOD_MS, now_ms);
+    }
+
+    pub(super) fn run_timers(&mut self) {
+        while let Some(timer) = self.timers.pop_due(self.clock.now.mono.0) {
+            match timer {
+                Timer::Clients => self.look_after_clients(),
+                Timer::Rates => self.stats.sample(self.clock.now.mono),
+                Timer::Memory => {
+                    if self.measure_memory() == 1 {
+                        self.engine.evict(self.clock.now, EVICTED_EARLY);
+                    }
+                }
+                Timer::AcceptAgain => self.accept_again(),
+                Timer::Unpause => self.unpause_clients(),
+            }
+        }
+    }
+
+    /// Looks at the next part of the clients, so that all have their turn within a second.
+    fn look_after_clients(&mut self) {
+        let period_ms = u64::from(1000 / self.config.hz.clamp(1, 500));
+        let slots_end = self.clients.slots_end();
+        let part = slots_end as u64 * period_ms / CLIENTS_ROUND_MS + 1;
+        let from = if self.next_client_slot < slots_end { self.next_client_slot } else { 0 };
+        let until = (from + part as usize).min(slots_end);
+        self.next_client_slot = until;
+        for slot in from..until {
+            if let Some(id) = self.clients.at_slot(slot).map(|client| client.id) {
+                self.look_after_client(id);
+            }
+        }
+    }
+
+    fn look_after_client(&mut self, id: ClientId) {
+        let now = self.clock.now.mono;
+        let (limits, timeout_secs) = (self.output_limits(), self.config.timeout_secs);
+        let Some(client) = self.client_mut(id) else { return };
+        let idle_ms = now.ms_since(client.active_at);
+        if idle_ms > BUFFERS_KEPT_MS {
+            client.connection.input.shrink();
+        }
+        if client.connection.unsent() > 0 && client.connection.exceeds(limits, now) {
+            return self.drop_unread(id);
+        }
+        if timeout_secs > 0 && idle_ms > timeout_secs.saturating_mul(1000) && may_time_out(client) {
+            log::debug!("Closing idle client");
+            self.close_later(id, Closing::AfterTurn);
+        }
+    }
+
+    /// Executes nothing of any client for a while. A pause that is already there ends no
+    /// sooner for it.
+    pub(super) fn pause_clients(&mut self, pause_ms: u64) {
+        self.paused_until = self.paused_until.max(self.clock.now.mono.plus_ms(pause_ms));
+        self.timers.once(Timer::Unpause, self.paused_until.0);
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.paused_until > self.clock.now.mono
+    }
+
+    fn unpause_clients(&mut self) {
+        self.paused_until = MonoMs(0);
+        let waiting = |client: &&Client| client.is_readable || client.is_pending;
+        let ids: Vec<ClientId> =
+            self.clients.iter().filter(waiting).map(|client| client.id).collect();
+        for id in ids {
+            self.come_back_to(id);
+        }
+    }
+}
+
+/// C: server.c clientsCronHandleTimeout, whoever waits for a job may wait.
+fn may_time_out(client: &Client) -> bool {
+    !client.is_blocked && client.busy.is_none()
+}

@@ -1,0 +1,372 @@
+//! From a client's bytes to commands.
+//!
+//! A client's turn: what was kept is executed first, then its socket is read and
+//! executed, until there is nothing to read, something holds the pipeline up (a blocking
+//! command, too much unsent output, CLIENT PAUSE), or its share of the turn is used up.
+//! In the last case the loop comes back to it after the others.
+//!
+//! Invariant: requests of one client are executed in order, one at a time, each after
+//! the reply of the one before it is in the arena.
+
+use std::time::{Duration, Instant};
+
+use super::Server;
+use super::client::{Busy, Client, Closing, token_of};
+use super::command::{Gate, Row};
+use super::latency::Event;
+use super::monitor;
+use crate::ae::event_loop::FileEvent;
+use crate::base::ids::ClientId;
+use crate::base::limits::{LANES_DRAIN_AT, READ_PER_TURN};
+use crate::engine::command::{Call, Flags, Outcome};
+use crate::engine::outbox::Segment;
+use crate::net::input::{Received, Taken};
+use crate::proto::request::{Args, Parsed};
+
+/// How long one client's commands run before others have their turn.
+const SHARE_OF_TURN: Duration = Duration::from_millis(5);
+/// Clients whose wait ended and whose pipelines go on in the same turn.
+const RESUMED_PER_TURN: usize = 1000;
+/// Whose reply nobody gets.
+const NOBODY: ClientId = ClientId { slot: u32::MAX, generation: u32::MAX };
+
+/// How a client's input came to an end for now.
+enum Stop {
+    /// What is left is not a whole request; so many bytes are missing at least.
+    Incomplete { missing: usize },
+    /// Something holds the pipeline up.
+    Held,
+    /// Others have their turn.
+    ShareUsed,
+}
+
+impl Server {
+    /// Something happened to a client's socket, or the loop came back to it.
+    pub(super) fn handle_client_event(&mut self, id: ClientId, event: FileEvent) {
+        let Some(client) = self.client_mut(id) else { return };
+        client.is_readable |= event.readable;
+        client.is_read_closed |= event.read_closed;
+        if event.writable && client.connection.unsent() > 0 && !self.flush_client(id) {
+            return;
+        }
+        self.serve_client(id);
+    }
+
+    /// Sends what waits for a client; tells whether it is still there.
+    fn flush_client(&mut self, id: ClientId) -> bool {
+        let Some(client) = self.client_mut(id) else { return false };
+        let flushed = client.connection.flush();
+        let is_done = client.connection.unsent() == 0 && client.closing.is_some();
+        match flushed {
+            Ok(sent) => self.stats.net_output_bytes += sent as u64,
+            Err(_) => self.close_later(id, Closing::AfterTurn),
+        }
+        if is_done {
+            self.close_later(id, Closing::AfterTurn);
+        }
+        self.client(id).is_some_and(|client| client.closing.is_none())
+    }
+
+    /// Executes and reads as far as this client's share of the turn goes.
+    pub(super) fn serve_client(&mut self, id: ClientId) {
+        let Some(client) = self.client_mut(id) else { return };
+        client.is_still_ready = false;
+        if self.is_paused() {
+            return;
+        }
+        let mut quota = READ_PER_TURN;
+        self.share_started_at = Instant::now();
+        self.command_started_at = self.share_started_at;
+        if !self.run_kept(id) {
+            return;
+        }
+        while let Some(client) = self.clients.find_mut(id.slot, id.generation) {
+            if client.is_blocked && client.is_read_closed {
+                // What is still to come cannot be for anybody.
+                return self.close_later(id, Closing::AfterTurn);
+            }
+            if !client.is_readable || !client.reads() {
+                return;
+            }
+            if quota == 0 {
+                return self.come_back_to(id);
+            }
+            let received = match client.connection.read(&mut self.read_buffer) {
+                Ok(received) => received,
+                Err(_) => return self.close_later(id, Closing::AfterTurn),
+            };
+            let len = match received {
+                Received::Closed => return self.close_later(id, Closing::AfterTurn),
+                Received::Short(len) => {
+                    client.is_readable = client.is_read_closed;
+                    len
+                }
+                Received::Full(len) => len,
+            };
+            if len == 0 {
+                client.is_readable = false;
+                return;
+            }
+            client.active_at = self.clock.now.mono;
+            self.stats.net_input_bytes += len as u64;
+            quota = quota.saturating_sub(len);
+            let taken = client.connection.input.take(&mut self.read_buffer);
+            if !self.run_taken(id, taken) {
+                return;
+            }
+        }
+    }
+
+    /// Executes what was kept; tells whether the client may go on in this turn.
+    fn run_kept(&mut self, id: ClientId) -> bool {
+        let Some(client) = self.clients.find_mut(id.slot, id.generation) else { return false };
+        if !client.runs() || !(client.is_pending || client.busy.is_some()) {
+            return true;
+        }
+        let taken = client.connection.input.take(&mut self.read_buffer);
+        self.run_taken(id, taken)
+    }
+
+    /// Executes the requests in `taken` and keeps the rest; tells whether the client may
+    /// go on in this turn.
+    fn run_taken(&mut self, id: ClientId, mut taken: Taken) -> bool {
+        let mut consumed = 0;
+        let stop = self.run_requests(id, taken.bytes_mut(), &mut consumed);
+        let Some(client) = self.clients.find_mut(id.slot, id.generation) else {
+            taken.discard(&mut self.read_buffer);
+            return false;
+        };
+        let missing = match stop {
+            Stop::Incomplete { missing } => missing,
+            Stop::Held | Stop::ShareUsed => 0,
+        };
+        client.is_pending = !matches!(stop, Stop::Incomplete { .. });
+        client.connection.input.put_back(taken, consumed, missing, &mut self.read_buffer);
+        if matches!(stop, Stop::ShareUsed) {
+            self.come_back_to(id);
+            return false;
+        }
+        true
+    }
+
+    fn run_requests(&mut self, id: ClientId, input: &mut [u8], consumed: &mut usize) -> Stop {
+        if let Some(stop) = self.run_busy(id, input, consumed) {
+            return stop;
+        }
+        let mut args = std::mem::take(&mut self.args);
+        let stop = loop {
+            let Some(client) = self.clients.find_mut(id.slot, id.generation) else {
+                break Stop::Held;
+            };
+            if !client.runs() {
+                break Stop::Held;
+            }
+            if self.command_started_at.duration_since(self.share_started_at) > SHARE_OF_TURN {
+                break Stop::ShareUsed;
+            }
+            let rest = &mut input[*consumed..];
+            let resp = client.resp;
+            match client.parser.parse(rest, &mut args) {
+                Ok(Parsed::Incomplete { missing }) => break Stop::Incomplete { missing },
+                Ok(Parsed::Empty { consumed: len }) => *consumed += len,
+                Ok(Parsed::Request { consumed: len }) => {
+                    let call = Call { client: id, resp, args: Args::new(rest, &args) };
+                    match self.execute(&call) {
+                        Ran::Done => *consumed += len,
+                        Ran::Again { place } => {
+                            let busy = Busy { place, args: args.clone(), request_len: len };
+                            if let Some(client) = self.client_mut(id) {
+                                client.busy = Some(Box::new(busy));
+                            }
+                            break Stop::ShareUsed;
+                        }
+                    }
+                }
+                Err(error) => {
+                    let mut reply = self.engine.out.replies.to(id, resp);
+                    reply.error(format!("ERR {error}"));
+                    *consumed = input.len();
+                    self.close_later(id, Closing::AfterReply);
+                    break Stop::Held;
+                }
+            }
+            if self.engine.out.len() > LANES_DRAIN_AT {
+                self.drain();
+                self.command_started_at = Instant::now();
+            }
+        };
+        self.args = args;
+        stop
+    }
+
+    /// Goes on with a long command. `None` when there is none, or it is done.
+    fn run_busy(&mut self, id: ClientId, input: &[u8], consumed: &mut usize) -> Option<Stop> {
+        let client = self.client_mut(id)?;
+        let busy = client.busy.take()?;
+        let call = Call { client: id, resp: client.resp, args: Args::new(input, &busy.args) };
+        self.set_answer_apart(id);
+        let outcome = self.call(busy.place, &call);
+        self.mute_answer(id);
+        if outcome == Outcome::Again {
+            if let Some(client) = self.client_mut(id) {
+                client.busy = Some(busy);
+            }
+            return Some(Stop::ShareUsed);
+        }
+        *consumed = busy.request_len;
+        None
+    }
+
+    /// Checks a request and calls its command.
+    fn execute(&mut self, call: &Call<'_>) -> Ran {
+        if let Some(client) = self.client_mut(call.client) {
+            client.replies = client.replies.of_next_command();
+        }
+        self.set_answer_apart(call.client);
+        let ran = self.answer(call);
+        self.mute_answer(call.client);
+        ran
+    }
+
+    fn answer(&mut self, call: &Call<'_>) -> Ran {
+        if call.args[0].eq_ignore_ascii_case(b"quit") {
+            self.reply(call).status("OK");
+            self.close_later(call.client, Closing::AfterReply);
+            return Ran::Done;
+        }
+        let Gate::Open(place) = self.admit(call) else { return Ran::Done };
+        self.show_monitors(place, call);
+        match self.call(place, call) {
+            Outcome::Again => Ran::Again { place },
+            Outcome::Done | Outcome::Blocked => Ran::Done,
+        }
+    }
+
+    /// Calls a command and takes note of how long it held the server.
+    fn call(&mut self, place: usize, call: &Call<'_>) -> Outcome {
+        let outcome = match self.commands.row(place) {
+            Row::Engine(command) => self.engine.call(self.clock.now, command, call),
+            Row::Server(command) => (command.run)(self, call),
+        };
+        if outcome == Outcome::Blocked
+            && let Some(client) = self.client_mut(call.client)
+        {
+            client.is_blocked = true;
+        }
+        self.take_note(place, call);
+        outcome
+    }
+
+    /// What is kept of a call: counts, the slow log, latency.
+    fn take_note(&mut self, place: usize, call: &Call<'_>) {
+        let ended_at = Instant::now();
+        let elapsed = ended_at.duration_since(self.command_started_at);
+        let duration_us = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
+        self.command_started_at = ended_at;
+        self.clock.catch_up(ended_at);
+        self.stats.count_call(place, duration_us);
+        let slower_than_us = self.config.slowlog_log_slower_than_us;
+        let threshold_ms = self.config.latency_monitor_threshold_ms;
+        let is_slow = u64::try_from(slower_than_us).is_ok_and(|limit_us| duration_us >= limit_us);
+        if !is_slow && threshold_ms == 0 {
+            return;
+        }
+        let spec = self.commands.spec(place);
+        let at_unix_secs = self.clock.now.wall.secs();
+        if is_slow {
+            self.slowlog.note(
+                spec.name,
+                call.args.iter(),
+                duration_us,
+                at_unix_secs,
+                slower_than_us,
+                self.config.slowlog_max_len,
+            );
+        }
+        let is_fast = spec.flags.has(Flags::FAST);
+        let event = if is_fast { Event::FastCommand } else { Event::Command };
+        self.latency.note(event, duration_us / 1000, at_unix_secs, threshold_ms);
+    }
+
+    /// Shows a command to those who watch, before it runs.
+    fn show_monitors(&mut self, place: usize, call: &Call<'_>) {
+        if self.monitors.is_empty() {
+            return;
+        }
+        let Some(client) = self.client(call.client) else { return };
+        let address = match client.connection.peer() {
+            Some(peer) => peer.to_string(),
+            None => format!("unix:{}", self.unix_path()),
+        };
+        let name = self.commands.spec(place).name;
+        let line = monitor::line(std::time::SystemTime::now(), &address, name, call.args.iter());
+        let replies = &mut self.engine.out.replies;
+        for &id in &self.monitors {
+            replies.segments.push(Segment { client: id, start: replies.bytes.len() });
+            replies.bytes.extend_from_slice(&line);
+        }
+    }
+
+    /// Has the loop come back to a client that is not done.
+    pub(super) fn come_back_to(&mut self, id: ClientId) {
+        let Some(client) = self.clients.find_mut(id.slot, id.generation) else { return };
+        if !client.is_still_ready {
+            client.is_still_ready = true;
+            self.event_loop.still_ready(token_of(id));
+        }
+    }
+
+    /// Lets the clients whose wait is over go on with their pipelines. They may wait, and
+    /// be served, again and again: so often only, then the others have their turn.
+    pub(super) fn run_resumed(&mut self) {
+        let mut at = 0;
+        while let Some(&id) = self.engine.out.resumed.get(at) {
+            at += 1;
+            let Some(client) = self.client_mut(id) else { continue };
+            client.is_blocked = false;
+            if client.is_muted() {
+                self.silence(id, 0);
+            }
+            if at <= RESUMED_PER_TURN {
+                self.serve_client(id);
+            } else {
+                self.come_back_to(id);
+            }
+        }
+        self.engine.out.resumed.clear();
+    }
+
+    /// What a client that wants no answer is answered from here on is set apart from what
+    /// it was answered before.
+    fn set_answer_apart(&mut self, id: ClientId) {
+        if self.client(id).is_some_and(Client::is_muted) {
+            let replies = &mut self.engine.out.replies;
+            self.muted_from = replies.segments.len();
+            replies.segments.push(Segment { client: NOBODY, start: replies.bytes.len() });
+        }
+    }
+
+    /// The command is over, or waits: a muted client's answer goes to nobody.
+    fn mute_answer(&mut self, id: ClientId) {
+        match self.client(id) {
+            // Whatever comes for this client from here on is the answer of its wait.
+            Some(client) if client.is_muted() && client.is_blocked => self.drain(),
+            Some(client) if client.is_muted() => self.silence(id, self.muted_from),
+            _ => {}
+        }
+    }
+
+    /// Takes away what is in the arena for a client, from a segment on.
+    fn silence(&mut self, id: ClientId, from: usize) {
+        let segments = &mut self.engine.out.replies.segments;
+        for segment in segments.iter_mut().skip(from).filter(|segment| segment.client == id) {
+            segment.client = NOBODY;
+        }
+    }
+}
+
+/// What became of a request.
+enum Ran {
+    Done,
+    Again { place: usize },
+}
