@@ -1,0 +1,74 @@
+//! The reply to INFO, and the like of CLUSTER INFO: lines of `name:value`.
+
+use super::connection::Connection;
+use super::failure::Failure;
+use crate::proto::reply_reader::Value;
+
+/// A text of `name:value` lines.
+#[derive(Debug)]
+pub struct Info(String);
+
+impl Info {
+    /// Asks a node for INFO. An error reply fails with the server's words.
+    pub fn read(connection: &mut Connection) -> Result<Info, Failure> {
+        text_of(connection.call(&["INFO"])?).map(Info)
+    }
+
+    /// Returns the value of a field.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.0.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+    }
+
+    /// Returns the value of a field that is a number, or 0.
+    pub fn number(&self, name: &str) -> i64 {
+        self.field(name).and_then(|value| value.parse().ok()).unwrap_or(0)
+    }
+}
+
+/// Takes the text out of a reply, or the server's words out of an error.
+pub fn text_of(reply: Value) -> Result<String, Failure> {
+    match reply {
+        Value::Bulk(bytes) | Value::Status(bytes) => {
+            Ok(String::from_utf8_lossy(&bytes).into_owned())
+        }
+        Value::Error(text) => {
+            Err(Failure::Told(format!("ERROR: {}", String::from_utf8_lossy(&text))))
+        }
+        _ => Err(Failure::Protocol("an unexpected kind of reply".to_string())),
+    }
+}
+
+/// Shows a number of bytes: 100B, 4.00K, 1.50M. C: disque-cli.c bytesToHuman.
+pub fn human_bytes(bytes: i64) -> String {
+    const UNITS: [(&str, u64); 4] =
+        [("T", 1 << 40), ("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)];
+    let sign = if bytes < 0 { "-" } else { "" };
+    let size = bytes.unsigned_abs();
+    match UNITS.iter().find(|(_, unit)| size >= *unit) {
+        Some((name, unit)) => format!("{sign}{:.2}{name}", size as f64 / *unit as f64),
+        None => format!("{sign}{size}B"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_found_by_their_whole_name() {
+        let info =
+            Info("# Memory\r\nused_memory_human:1M\r\nused_memory:1048576\r\nos:a:b\r\n".into());
+        assert_eq!(info.number("used_memory"), 1_048_576);
+        assert_eq!(info.field("os"), Some("a:b"));
+        assert_eq!(info.field("used"), None);
+        assert_eq!(info.number("absent"), 0);
+    }
+
+    #[test]
+    fn bytes_read_well() {
+        assert_eq!(human_bytes(1023), "1023B");
+        assert_eq!(human_bytes(1536), "1.50K");
+        assert_eq!(human_bytes(-(3 << 20)), "-3.00M");
+        assert_eq!(human_bytes(5 << 40), "5.00T");
+    }
+}

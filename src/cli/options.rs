@@ -1,0 +1,464 @@
+//! The options of `disque`: everything before the first word that is no option.
+//!
+//! The options of the C client keep their spelling and meaning, `-h HOST` and the exit
+//! statuses included. What a Redis server could do and Disque never could is refused with a
+//! line that says what to use instead.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use lexopt::prelude::*;
+
+use super::connection::Address;
+use super::failure::Failure;
+use super::output::{Form, Format};
+
+/// Seconds --pipe waits for replies after everything was sent. C: DISQUE_CLI_DEFAULT_PIPE_TIMEOUT.
+const PIPE_TIMEOUT_SECS: u64 = 30;
+
+/// What the command line asks for.
+#[derive(Debug)]
+pub enum Request {
+    Run(Box<Options>),
+    Usage,
+    Version,
+}
+
+/// A run of the tool.
+#[derive(Debug)]
+pub struct Options {
+    pub address: Address,
+    pub password: Option<Vec<u8>>,
+    /// Ask for the password on the terminal.
+    pub asks_password: bool,
+    pub repeat: Repeat,
+    pub interval: Option<Duration>,
+    /// The last argument of the command is read from standard input.
+    pub last_argument_from_stdin: bool,
+    pub format: Format,
+    /// An error reply ends the run with status 1.
+    pub stops_at_error: bool,
+    pub mode: Mode,
+    /// None: wait for ever.
+    pub pipe_timeout: Option<Duration>,
+    pub queue_limits: QueueLimits,
+    /// The words after the options.
+    pub command: Vec<Vec<u8>>,
+}
+
+/// How often a command is executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Repeat {
+    Times(u64),
+    Endless,
+}
+
+/// What a run does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Executes the command, or starts the interactive client when there is none.
+    Command,
+    Latency(LatencyReport),
+    IntrinsicLatency {
+        secs: u64,
+    },
+    Stat,
+    Pipe,
+    Check,
+}
+
+/// How the latency mode reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LatencyReport {
+    /// One line that is always rewritten.
+    Running,
+    /// A new line each interval.
+    History,
+    /// A line of percentiles each interval.
+    Distribution,
+}
+
+/// What `--check` warns about.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct QueueLimits {
+    pub length_max: Option<u64>,
+    pub age_max_secs: Option<u64>,
+}
+
+/// What options depend on besides the command line.
+#[derive(Debug, Default)]
+pub struct Surroundings {
+    /// Standard output is a terminal, or FAKETTY says so.
+    pub prints_to_terminal: bool,
+    /// The environment's DISQUE_AUTH.
+    pub password: Option<OsString>,
+}
+
+impl Options {
+    /// Reads the command line, without the program's name.
+    pub fn parse<I>(args: I, surroundings: Surroundings) -> Result<Request, Failure>
+    where
+        I: IntoIterator<Item = OsString>,
+    {
+        let mut parser = lexopt::Parser::from_args(args);
+        let mut host = "127.0.0.1".to_string();
+        let mut port = 7711;
+        let mut socket: Option<PathBuf> = None;
+        let mut options = Options::new(surroundings);
+        let mut word = String::new();
+
+        loop {
+            // The word as typed, for the complaint; absent in the middle of `-abc`.
+            let rest = parser.try_raw_args();
+            if let Some(typed) = rest.as_ref().and_then(|rest| rest.as_slice().first()) {
+                word = typed.to_string_lossy().into_owned();
+            }
+            let is_last = rest.is_some_and(|rest| rest.as_slice().len() == 1);
+            let bad = |_| unrecognized(&word);
+            match parser.next().map_err(bad)? {
+                None => break,
+                Some(Short('h')) if is_last => return Ok(Request::Usage),
+                Some(Short('h')) => host = text(parser.value().map_err(bad)?),
+                Some(Long("help")) => return Ok(Request::Usage),
+                Some(Short('v') | Long("version")) => return Ok(Request::Version),
+                Some(Short('p')) => {
+                    port = number(&word, parser.value().map_err(bad)?, "a port, 1 to 65535")?;
+                }
+                Some(Short('s')) => socket = Some(parser.value().map_err(bad)?.into()),
+                Some(Short('a')) => {
+                    options.password = Some(parser.value().map_err(bad)?.into_vec());
+                }
+                Some(Long("askpass")) => options.asks_password = true,
+                Some(Short('r')) => {
+                    let times: i64 =
+                        number(&word, parser.value().map_err(bad)?, "a number of times")?;
+                    options.repeat = u64::try_from(times).map_or(Repeat::Endless, Repeat::Times);
+                }
+                Some(Short('i')) => {
+                    options.interval = seconds(&word, parser.value().map_err(bad)?)?;
+                }
+                Some(Short('n')) => match text(parser.value().map_err(bad)?).as_str() {
+                    "0" => {}
+                    _ => return Err(without_use("-n", "has no databases; leave -n out")),
+                },
+                Some(Short('x')) => options.last_argument_from_stdin = true,
+                Some(Short('d')) => {
+                    options.format.delimiter = parser.value().map_err(bad)?.into_vec();
+                }
+                Some(Short('e')) => options.stops_at_error = true,
+                // Nodes of Disque never redirect a client, so there is nothing to follow.
+                Some(Short('c')) => {}
+                Some(Long("raw")) => options.format.form = Form::Raw,
+                Some(Long("no-raw")) => options.format.form = Form::Standard,
+                Some(Long("csv")) => options.format.form = Form::Csv,
+                Some(Long("json")) => options.format.form = Form::Json,
+                Some(Long("latency")) => options.mode = Mode::Latency(LatencyReport::Running),
+                Some(Long("latency-history")) => {
+                    options.mode = Mode::Latency(LatencyReport::History);
+                }
+                Some(Long("latency-dist")) => {
+                    options.mode = Mode::Latency(LatencyReport::Distribution);
+                }
+                Some(Long("intrinsic-latency")) => {
+                    let value = parser.value().map_err(bad)?;
+                    options.mode = Mode::IntrinsicLatency {
+                        secs: number(&word, value, "a number of seconds")?,
+                    };
+                }
+                Some(Long("stat")) => options.mode = Mode::Stat,
+                Some(Long("pipe")) => options.mode = Mode::Pipe,
+                Some(Long("pipe-timeout")) => {
+                    let value = parser.value().map_err(bad)?;
+                    let secs = number(&word, value, "a number of seconds, 0 for ever")?;
+                    options.pipe_timeout = (secs > 0).then(|| Duration::from_secs(secs));
+                }
+                Some(Long("check")) => options.mode = Mode::Check,
+                Some(Long("max-length")) => {
+                    let value = parser.value().map_err(bad)?;
+                    options.queue_limits.length_max =
+                        Some(number(&word, value, "a number of jobs")?);
+                }
+                Some(Long("max-age")) => {
+                    let value = parser.value().map_err(bad)?;
+                    options.queue_limits.age_max_secs =
+                        Some(number(&word, value, "a number of seconds")?);
+                }
+                Some(Long(name)) => match never_worked(name) {
+                    Some(failure) => return Err(failure),
+                    None => return Err(unrecognized(&word)),
+                },
+                Some(Short(_)) => return Err(unrecognized(&word)),
+                Some(Value(first)) if first == "-" => return Err(unrecognized("-")),
+                Some(Value(first)) => {
+                    options.command.push(first.into_vec());
+                    let rest = parser.raw_args().map_err(bad)?;
+                    options.command.extend(rest.map(OsString::into_vec));
+                    break;
+                }
+            }
+        }
+        options.address = match socket {
+            Some(path) => Address::Unix(path),
+            None => Address::Tcp { host, port },
+        };
+        Ok(Request::Run(Box::new(options)))
+    }
+
+    fn new(surroundings: Surroundings) -> Options {
+        Options {
+            address: Address::Unix(PathBuf::new()),
+            password: surroundings.password.map(OsString::into_vec),
+            asks_password: false,
+            repeat: Repeat::Times(1),
+            interval: None,
+            last_argument_from_stdin: false,
+            format: Format {
+                form: if surroundings.prints_to_terminal { Form::Standard } else { Form::Raw },
+                delimiter: b"\n".to_vec(),
+            },
+            stops_at_error: false,
+            mode: Mode::Command,
+            pipe_timeout: Some(Duration::from_secs(PIPE_TIMEOUT_SECS)),
+            queue_limits: QueueLimits::default(),
+            command: Vec::new(),
+        }
+    }
+}
+
+fn unrecognized(word: &str) -> Failure {
+    Failure::Told(format!("Unrecognized option or bad number of args for: '{word}'"))
+}
+
+fn without_use(option: &str, why: &str) -> Failure {
+    Failure::Unsupported(format!("{option} is of no use here: Disque {why}."))
+}
+
+/// Options the C client took over from Redis, which no Disque server ever answered.
+fn never_worked(name: &str) -> Option<Failure> {
+    let why = match name {
+        "scan" | "pattern" => {
+            "has no SCAN; `disque queues` lists queues, `disque jscan` lists jobs"
+        }
+        "bigkeys" => "has no keys; `disque queues` shows the longest queues first",
+        "slave" => "has no SYNC; `disque monitor` shows commands as they come",
+        "rdb" => "has no RDB files; `disque bgrewriteaof` writes all jobs to the append only file",
+        "eval" => "has no scripts; send the commands one by one or through --pipe",
+        _ => return None,
+    };
+    Some(without_use(&format!("--{name}"), why))
+}
+
+fn text(value: OsString) -> String {
+    value.to_string_lossy().into_owned()
+}
+
+fn number<N: std::str::FromStr>(option: &str, value: OsString, what: &str) -> Result<N, Failure> {
+    value.to_str().and_then(|text| text.parse().ok()).ok_or_else(|| {
+        Failure::Told(format!("{option} takes {what}, not '{}'", value.to_string_lossy()))
+    })
+}
+
+/// Reads seconds, fractions included; none at all is no pause.
+fn seconds(option: &str, value: OsString) -> Result<Option<Duration>, Failure> {
+    let secs: f64 = number(option, value.clone(), "a number of seconds")?;
+    match Duration::try_from_secs_f64(secs) {
+        Ok(Duration::ZERO) => Ok(None),
+        Ok(interval) => Ok(Some(interval)),
+        Err(_) => number::<u64>(option, value, "a number of seconds").map(|_| None),
+    }
+}
+
+/// Returns the line printed by `--version`, with the commit if the build was told it.
+pub fn version() -> String {
+    let mut line = format!("disque {}", env!("CARGO_PKG_VERSION"));
+    if let Some(sha) = option_env!("DISQUE_GIT_SHA1") {
+        let dirty = if option_env!("DISQUE_GIT_DIRTY") == Some("1") { "-dirty" } else { "" };
+        let _ = write!(line, " (git:{sha}{dirty})");
+    }
+    line
+}
+
+/// Returns the text printed by `--help`.
+pub fn usage() -> String {
+    let mut out = format!("{}\n\nUsage: disque [OPTIONS] [cmd [arg [arg ...]]]\n", version());
+    for (option, meaning) in USAGE {
+        let mut option = *option;
+        for line in meaning.lines() {
+            if option.len() > 18 {
+                let _ = writeln!(out, "  {option}");
+                option = "";
+            }
+            let _ = writeln!(out, "  {option:<18} {line}");
+            option = "";
+        }
+    }
+    out.push_str(USAGE_END);
+    out
+}
+
+const USAGE: &[(&str, &str)] = &[
+    ("-h <hostname>", "The server's host (default: 127.0.0.1)."),
+    ("-p <port>", "The server's port (default: 7711)."),
+    ("-s <socket>", "The server's unix socket, instead of host and port."),
+    (
+        "-a <password>",
+        "Log in with this password. It can be seen in the process list:\nbetter set DISQUE_AUTH, or use --askpass.",
+    ),
+    ("--askpass", "Ask for the password on the terminal."),
+    ("-r <repeat>", "Execute the command this many times; -1 is endless."),
+    (
+        "-i <interval>",
+        "Seconds between repeated commands, and between the lines of\n--stat, --latency-history, --latency-dist and top. Fractions work.",
+    ),
+    ("-x", "Read the last argument of the command from standard input."),
+    ("-e", "Exit with status 1 when the server answers with an error."),
+    ("-d <delimiter>", "Between the elements of an array in raw form (default: \\n)."),
+    ("-c", "Accepted and without effect: nodes never redirect clients."),
+    ("-n <db>", "Accepted when 0: there are no databases."),
+    ("--raw", "Print replies as they are (default when standard output is\nnot a terminal)."),
+    ("--no-raw", "Print replies for people, whatever standard output is."),
+    ("--csv", "Print replies comma separated."),
+    ("--json", "Print one JSON value for each reply."),
+    ("--latency", "Keep sampling the time of a PING, in milliseconds."),
+    ("--latency-history", "The same with a new line every 15 seconds, or as -i says."),
+    ("--latency-dist", "Percentiles of the time of a PING every second, or as -i says."),
+    (
+        "--intrinsic-latency <sec>",
+        "Measure for this many seconds how long the system keeps a busy\nprocess from running. Needs no server.",
+    ),
+    ("--stat", "A line about the server every second, or as -i says."),
+    ("--pipe", "Send protocol from standard input, count replies and errors."),
+    (
+        "--pipe-timeout <sec>",
+        "Give up when no reply came for this long after everything was\nsent (default: 30; 0 waits for ever).",
+    ),
+    (
+        "--check",
+        "Health in one line: status 0 ok, 1 warning, 2 critical. Words\nafter it name the queues to look at (default: all).",
+    ),
+    ("--max-length <jobs>", "With --check: warn when a queue is longer."),
+    ("--max-age <sec>", "With --check: warn when the oldest job of a queue is older."),
+    ("--help", "Print this help."),
+    ("-v, --version", "Print the version."),
+];
+
+const USAGE_END: &str = "
+Commands of this tool, beside those of the server:
+  queues             All queues of the cluster: length, age, rates, pauses.
+  top                The same, live.
+  cluster create <host:port> ...
+                     Make one cluster of these nodes.
+  cluster check [host:port]
+                     Compare what the nodes of a cluster know of each other.
+
+Examples:
+  disque addjob mail 'to: ann' 0 retry 60
+  disque getjob from mail
+  cat photo.jpg | disque -x addjob photos 1000 < /dev/null
+  disque -r 100 -i 1 info | grep used_memory_human:
+  disque --check --max-length 10000 --max-age 600 mail
+
+Without a command, disque starts in interactive mode: type \"help\" there.
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Request, Failure> {
+        let words = line.split_whitespace().map(OsString::from);
+        Options::parse(words, Surroundings::default())
+    }
+
+    fn options(line: &str) -> Options {
+        match parse(line) {
+            Ok(Request::Run(options)) => *options,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    fn failure(line: &str) -> (String, u8) {
+        let failure = parse(line).expect_err(line);
+        (failure.to_string(), failure.status())
+    }
+
+    #[test]
+    fn the_first_plain_word_ends_the_options() {
+        let options = options("-h db1 -p 7 -r -1 addjob -5 --raw");
+        assert_eq!(options.address.to_string(), "db1:7");
+        assert_eq!(options.repeat, Repeat::Endless);
+        assert_eq!(options.command, [&b"addjob"[..], b"-5", b"--raw"]);
+        assert_eq!(options.format.form, Form::Raw);
+    }
+
+    #[test]
+    fn h_alone_is_help_and_h_with_a_word_is_the_host() {
+        assert!(matches!(parse("-p 7 -h"), Ok(Request::Usage)));
+        assert_eq!(options("-h --help").address.to_string(), "--help:7711");
+    }
+
+    #[test]
+    fn a_bad_option_is_named_as_typed() {
+        for (line, word) in [
+            ("--nope", "--nope"),
+            ("-yz", "-yz"),
+            ("-", "-"),
+            ("-r", "-r"),
+            ("--raw=5 ping", "--raw=5"),
+        ] {
+            let sentence = format!("Unrecognized option or bad number of args for: '{word}'");
+            assert_eq!(failure(line), (sentence, 1), "{line}");
+        }
+        let (sentence, status) = failure("-p seven");
+        assert_eq!(sentence, "-p takes a port, 1 to 65535, not 'seven'");
+        assert_eq!(status, 1);
+        assert_eq!(failure("-i -1").1, 1);
+    }
+
+    #[test]
+    fn what_only_redis_can_do_is_refused_with_a_way_out() {
+        for line in
+            ["-n 3 ping", "--scan", "--pattern x", "--bigkeys", "--slave", "--rdb f", "--eval f"]
+        {
+            let (sentence, status) = failure(line);
+            assert_eq!(status, 2, "{line}");
+            assert_eq!(sentence.lines().count(), 1, "{line}");
+        }
+        assert_eq!(options("-n 0 -c ping").command, [b"ping"]);
+    }
+
+    #[test]
+    fn the_environment_gives_a_password_and_a_overrides_it() {
+        let surroundings =
+            || Surroundings { prints_to_terminal: true, password: Some("env".into()) };
+        let parse =
+            |words: &[&str]| match Options::parse(words.iter().map(OsString::from), surroundings())
+            {
+                Ok(Request::Run(options)) => *options,
+                other => panic!("{other:?}"),
+            };
+        assert_eq!(parse(&["ping"]).password.as_deref(), Some(&b"env"[..]));
+        assert_eq!(parse(&["-a", "arg"]).password.as_deref(), Some(&b"arg"[..]));
+        assert_eq!(parse(&[]).format.form, Form::Standard);
+    }
+
+    #[test]
+    fn every_option_of_the_usage_exists() {
+        for (shown, _) in USAGE {
+            for spelling in shown.split(", ") {
+                let line = spelling.replace(['<', '>'], "");
+                let with_number = line.split(' ').next().map(|option| format!("{option} 0"));
+                let accepted = [Some(line), with_number].into_iter().flatten().any(|line| {
+                    parse(&line).is_ok_and(|request| match request {
+                        Request::Run(options) => options.command.len() <= 1,
+                        _ => true,
+                    })
+                });
+                assert!(accepted, "{spelling}");
+            }
+        }
+    }
+}

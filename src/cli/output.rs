@@ -1,0 +1,284 @@
+//! Replies as text: the forms a reply can be printed in.
+//!
+//! Pure: a [`Value`] goes in, bytes come out. The standard, raw and CSV forms are those of
+//! the C client to the byte, oddities included, since scripts cut them apart.
+
+use crate::proto::quoting::append_quoted;
+use crate::proto::reply_reader::Value;
+
+/// A way to print replies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// Types shown, strings quoted, arrays numbered: for people.
+    Standard,
+    /// Just the bytes: for pipes.
+    Raw,
+    /// Comma separated, strings quoted.
+    Csv,
+    /// One JSON value a line.
+    Json,
+}
+
+/// How a reply is printed.
+#[derive(Debug, Clone)]
+pub struct Format {
+    pub form: Form,
+    /// What stands between the elements of an array in raw form.
+    pub delimiter: Vec<u8>,
+}
+
+impl Format {
+    /// Renders the reply to a command.
+    ///
+    /// Replies that are texts (see [`replies_with_text`]) are shown as they are in every
+    /// form but JSON. C: disque-cli.c cliReadReply.
+    pub fn render(&self, args: &[Vec<u8>], value: &Value) -> Vec<u8> {
+        let mut out = Vec::new();
+        match self.form {
+            Form::Json => {
+                write_json(value, &mut out);
+                out.push(b'\n');
+            }
+            _ if replies_with_text(args) => write_raw(value, &self.delimiter, &mut out),
+            Form::Standard => write_standard(value, "", &mut out),
+            Form::Raw => {
+                write_raw(value, &self.delimiter, &mut out);
+                out.push(b'\n');
+            }
+            Form::Csv => {
+                write_csv(value, &mut out);
+                out.push(b'\n');
+            }
+        }
+        out
+    }
+}
+
+/// Returns whether a command answers with lines of text to be read as they are.
+pub fn replies_with_text(args: &[Vec<u8>]) -> bool {
+    let word = |index: usize, expected: &str| {
+        args.get(index).is_some_and(|arg| arg.eq_ignore_ascii_case(expected.as_bytes()))
+    };
+    match args.len() {
+        2 if word(0, "cluster") => word(1, "nodes") || word(1, "info"),
+        2 if word(0, "client") => word(1, "list"),
+        2 if word(0, "latency") => word(1, "doctor"),
+        3 if word(0, "latency") => word(1, "graph"),
+        _ => word(0, "info"),
+    }
+}
+
+fn write_standard(value: &Value, prefix: &str, out: &mut Vec<u8>) {
+    match value {
+        Value::Error(text) => {
+            out.extend_from_slice(b"(error) ");
+            out.extend_from_slice(text);
+            out.push(b'\n');
+        }
+        Value::Status(text) => {
+            out.extend_from_slice(text);
+            out.push(b'\n');
+        }
+        Value::Integer(number) => {
+            out.extend_from_slice(format!("(integer) {number}\n").as_bytes());
+        }
+        Value::Bulk(bytes) => {
+            append_quoted(out, bytes);
+            out.push(b'\n');
+        }
+        Value::NullBulk | Value::NullArray | Value::Null => out.extend_from_slice(b"(nil)\n"),
+        Value::Array(_) | Value::Map(_) => {
+            let items = elements(value);
+            if items.is_empty() {
+                out.extend_from_slice(b"(empty list or set)\n");
+            }
+            let width = items.len().to_string().len();
+            let inner = format!("{prefix}{:1$}", "", width + 2);
+            for (index, item) in items.iter().enumerate() {
+                // The line of the first element was begun by the array it is in.
+                let indent = if index == 0 { "" } else { prefix };
+                out.extend_from_slice(format!("{indent}{:width$}) ", index + 1).as_bytes());
+                write_standard(item, &inner, out);
+            }
+        }
+    }
+}
+
+fn write_raw(value: &Value, delimiter: &[u8], out: &mut Vec<u8>) {
+    match value {
+        Value::NullBulk | Value::NullArray | Value::Null => {}
+        Value::Error(text) => {
+            out.extend_from_slice(text);
+            out.push(b'\n');
+        }
+        Value::Status(bytes) | Value::Bulk(bytes) => out.extend_from_slice(bytes),
+        Value::Integer(number) => out.extend_from_slice(number.to_string().as_bytes()),
+        Value::Array(_) | Value::Map(_) => {
+            for (index, item) in elements(value).into_iter().enumerate() {
+                if index > 0 {
+                    out.extend_from_slice(delimiter);
+                }
+                write_raw(item, delimiter, out);
+            }
+        }
+    }
+}
+
+fn write_csv(value: &Value, out: &mut Vec<u8>) {
+    match value {
+        Value::Error(text) => {
+            out.extend_from_slice(b"ERROR,");
+            append_quoted(out, text);
+        }
+        Value::Status(bytes) | Value::Bulk(bytes) => append_quoted(out, bytes),
+        Value::Integer(number) => out.extend_from_slice(number.to_string().as_bytes()),
+        // C: disque-cli.c cliFormatReplyCSV, the line end after NIL.
+        Value::NullBulk | Value::NullArray | Value::Null => out.extend_from_slice(b"NIL\n"),
+        Value::Array(_) | Value::Map(_) => {
+            for (index, item) in elements(value).into_iter().enumerate() {
+                if index > 0 {
+                    out.push(b',');
+                }
+                write_csv(item, out);
+            }
+        }
+    }
+}
+
+/// The elements of an array; of a map, each key and its value in turn.
+fn elements(value: &Value) -> Vec<&Value> {
+    match value {
+        Value::Array(items) => items.iter().collect(),
+        Value::Map(pairs) => pairs.iter().flat_map(|(key, item)| [key, item]).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// JSON: statuses and strings are strings, nulls are null, an error is `{"error":"..."}`, and
+/// bytes that are no UTF-8 are `{"base64":"..."}`, so that nothing is lost.
+fn write_json(value: &Value, out: &mut Vec<u8>) {
+    match value {
+        Value::Error(text) => {
+            out.extend_from_slice(b"{\"error\":");
+            write_json_string(&String::from_utf8_lossy(text), out);
+            out.push(b'}');
+        }
+        Value::Status(bytes) | Value::Bulk(bytes) => match std::str::from_utf8(bytes) {
+            Ok(text) => write_json_string(text, out),
+            Err(_) => {
+                out.extend_from_slice(b"{\"base64\":\"");
+                write_base64(bytes, out);
+                out.extend_from_slice(b"\"}");
+            }
+        },
+        Value::Integer(number) => out.extend_from_slice(number.to_string().as_bytes()),
+        Value::NullBulk | Value::NullArray | Value::Null => out.extend_from_slice(b"null"),
+        Value::Array(items) => {
+            out.push(b'[');
+            for (index, item) in items.iter().enumerate() {
+                if index > 0 {
+                    out.push(b',');
+                }
+                write_json(item, out);
+            }
+            out.push(b']');
+        }
+        Value::Map(pairs) => {
+            out.push(b'{');
+            for (index, (key, item)) in pairs.iter().enumerate() {
+                if index > 0 {
+                    out.push(b',');
+                }
+                let mut name = Vec::new();
+                write_raw(key, b" ", &mut name);
+                write_json_string(&String::from_utf8_lossy(&name), out);
+                out.push(b':');
+                write_json(item, out);
+            }
+            out.push(b'}');
+        }
+    }
+}
+
+/// Appends a JSON string with its quotes.
+pub fn write_json_string(text: &str, out: &mut Vec<u8>) {
+    out.push(b'"');
+    for c in text.chars() {
+        match c {
+            '"' => out.extend_from_slice(b"\\\""),
+            '\\' => out.extend_from_slice(b"\\\\"),
+            '\n' => out.extend_from_slice(b"\\n"),
+            '\r' => out.extend_from_slice(b"\\r"),
+            '\t' => out.extend_from_slice(b"\\t"),
+            c if u32::from(c) < 0x20 => {
+                out.extend_from_slice(format!("\\u{:04x}", u32::from(c)).as_bytes());
+            }
+            c => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+    out.push(b'"');
+}
+
+fn write_base64(bytes: &[u8], out: &mut Vec<u8>) {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for group in bytes.chunks(3) {
+        let byte = |index| u32::from(group.get(index).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for digit in 0..4 {
+            let index = (bits >> (18 - 6 * digit)) & 63;
+            out.push(if digit <= group.len() { ALPHABET[index as usize] } else { b'=' });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bulk(text: &str) -> Value {
+        Value::Bulk(text.as_bytes().to_vec())
+    }
+
+    fn render(form: Form, value: &Value) -> String {
+        let format = Format { form, delimiter: b"\n".to_vec() };
+        String::from_utf8(format.render(&[b"ANY".to_vec()], value)).expect("text")
+    }
+
+    #[test]
+    fn arrays_in_arrays_are_indented_under_their_number() {
+        let row = Value::Array(vec![bulk("q"), Value::Integer(7)]);
+        let mut items = vec![row];
+        items.extend((0..9).map(|_| Value::NullBulk));
+        let text = render(Form::Standard, &Value::Array(items));
+        let mut lines = text.lines();
+        assert_eq!(lines.next(), Some(" 1) 1) \"q\""));
+        assert_eq!(lines.next(), Some("    2) (integer) 7"));
+        assert_eq!(lines.next(), Some(" 2) (nil)"));
+        assert_eq!(lines.last(), Some("10) (nil)"));
+    }
+
+    #[test]
+    fn json_keeps_every_byte() {
+        let value = Value::Array(vec![
+            bulk("a\"\n\u{1}é"),
+            Value::Bulk(vec![0xff, 0xfe]),
+            Value::NullArray,
+            Value::Error(b"ERR no".to_vec()),
+        ]);
+        assert_eq!(
+            render(Form::Json, &value),
+            "[\"a\\\"\\n\\u0001é\",{\"base64\":\"//4=\"},null,{\"error\":\"ERR no\"}]\n"
+        );
+    }
+
+    #[test]
+    fn texts_are_shown_as_they_are() {
+        let words = |line: &str| line.split(' ').map(|w| w.as_bytes().to_vec()).collect::<Vec<_>>();
+        for line in ["INFO", "info memory all", "CLUSTER NODES", "latency graph x", "client LIST"] {
+            assert!(replies_with_text(&words(line)), "{line}");
+        }
+        for line in ["cluster", "cluster nodes x", "latency graph", "client getname"] {
+            assert!(!replies_with_text(&words(line)), "{line}");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! `--pipe`: protocol from standard input goes to the server as it is, replies are counted.
+//!
+//! One thread sends while this one reads, so neither side's buffers can fill up for good.
+//! After the input a PING with a random message is sent: its echo is the last reply.
+//! Differs from C: it ends with PING, because Disque has no ECHO and C waits for nothing.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::connection::{Connection, Stream, encode_request};
+use super::failure::{Failure, STATUS_FAILED, reason};
+use super::options::Options;
+use super::terminal;
+use crate::proto::reply_reader::Value;
+
+/// How often the reader looks whether it has waited long enough.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Sends all of standard input and returns 1 when a reply was an error or missing.
+pub fn run(options: &Options) -> Result<u8, Failure> {
+    let mut connection = Connection::open(&options.address, options.password.as_deref(), None)?;
+    connection.limit_waiting(LOOK_EVERY)?;
+    let mark = random_mark()?;
+    let all_sent = Arc::new(AtomicBool::new(false));
+    let sender = {
+        let (mut socket, mark) = (connection.raw_writer()?, mark.clone());
+        let all_sent = Arc::clone(&all_sent);
+        std::thread::spawn(move || {
+            let sent = send_input(&mut socket, &mark);
+            match &sent {
+                Ok(()) => all_sent.store(true, Ordering::Release),
+                // Wakes the reader, which then asks why this thread ended.
+                Err(_) => socket.close(),
+            }
+            sent
+        })
+    };
+
+    let (mut errors, mut replies) = (0_u64, 0_u64);
+    let mut last_reply_at = Instant::now();
+    let mut sending = true;
+    let ended = loop {
+        match connection.receive() {
+            Ok(Value::Bulk(message)) if message == mark => {
+                terminal::print("Last reply received from server.\n")?;
+                break Ok(());
+            }
+            Ok(reply) => {
+                if let Value::Error(text) = reply {
+                    eprintln!("{}", String::from_utf8_lossy(&text));
+                    errors += 1;
+                }
+                replies += 1;
+                last_reply_at = Instant::now();
+            }
+            Err(Failure::Silent) => {
+                if sending && all_sent.load(Ordering::Acquire) {
+                    sending = false;
+                    last_reply_at = Instant::now();
+                }
+                let waited = last_reply_at.elapsed();
+                if !sending && options.pipe_timeout.is_some_and(|timeout| waited > timeout) {
+                    eprintln!("No replies for {} seconds: exiting.", waited.as_secs());
+                    errors += 1;
+                    break Ok(());
+                }
+            }
+            Err(failure) => break Err(failure),
+        }
+    };
+    terminal::print(format!("errors: {errors}, replies: {replies}\n"))?;
+    if ended.is_err() && sender.is_finished() {
+        sender.join().expect("the sending thread returns its errors")?;
+    }
+    ended.map(|()| if errors > 0 { STATUS_FAILED } else { 0 })
+}
+
+fn send_input(socket: &mut Stream, mark: &[u8]) -> Result<(), Failure> {
+    io::copy(&mut io::stdin().lock(), socket)
+        .map_err(|error| Failure::Told(format!("Error sending the input: {}", reason(&error))))?;
+    // The line end finishes an inline command that lacks its own; an empty line is no command.
+    let mut end = b"\r\n".to_vec();
+    encode_request(&[b"PING", mark], &mut end);
+    socket.write_all(&end).map_err(Failure::Socket)?;
+    terminal::print("All data transferred. Waiting for the last reply...\n")
+}
+
+/// Draws a message that no job contains.
+fn random_mark() -> Result<Vec<u8>, Failure> {
+    let mut random = [0; 10];
+    getrandom::fill(&mut random)
+        .map_err(|error| Failure::Told(format!("No random numbers from the system: {error}")))?;
+    let mut mark = String::new();
+    for byte in random {
+        let _ = write!(mark, "{byte:02x}");
+    }
+    Ok(mark.into_bytes())
+}

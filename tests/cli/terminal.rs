@@ -1,0 +1,115 @@
+//! A program in a terminal of its own, as somebody sits in front of it.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Longest wait for something to appear on the screen.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub struct Terminal {
+    keyboard_and_screen: File,
+    child: Child,
+    seen: String,
+}
+
+impl Terminal {
+    /// Starts the program with the terminal as its three streams and as its /dev/tty.
+    pub fn run(mut command: Command) -> Terminal {
+        let (master, slave) = open_pair();
+        let stream = || Stdio::from(slave.try_clone().expect("a second handle"));
+        command.stdin(stream()).stdout(stream()).stderr(stream()).env("TERM", "xterm");
+        // SAFETY: setsid and ioctl may be called between fork and exec; standard input is the
+        // terminal by then.
+        unsafe {
+            command.pre_exec(|| {
+                if libc::setsid() < 0 || libc::ioctl(0, libc::TIOCSCTTY, 0) < 0 {
+                    return Err(std::io::Error::last_os_error());
+                }
+                Ok(())
+            });
+        }
+        let child = command.spawn().expect("the program starts");
+        Terminal { keyboard_and_screen: master, child, seen: String::new() }
+    }
+
+    /// Types keys.
+    pub fn type_keys(&mut self, keys: &str) {
+        self.keyboard_and_screen.write_all(keys.as_bytes()).expect("the terminal is open");
+    }
+
+    /// Waits until a text has appeared since the last one waited for. Returns what came before.
+    pub fn wait_for(&mut self, text: &str) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(start) = self.seen.find(text) {
+                let rest = self.seen.split_off(start + text.len());
+                let mut before = std::mem::replace(&mut self.seen, rest);
+                before.truncate(start);
+                return before;
+            }
+            assert!(self.read_more(deadline), "no {text:?} in {:?}", self.seen);
+        }
+    }
+
+    /// Waits until the program ends. Returns its exit status and what was not waited for.
+    pub fn wait_for_end(mut self) -> (Option<i32>, String) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.read_more(deadline) {}
+        if Instant::now() > deadline {
+            self.child.kill().expect("the child is ours");
+            panic!("the program goes on after {:?}", self.seen);
+        }
+        let status = self.child.wait().expect("the child is ours");
+        (status.code(), self.seen)
+    }
+
+    /// Reads what is there, waiting for something. False: nothing will come.
+    fn read_more(&mut self, deadline: Instant) -> bool {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let mut interest = libc::pollfd {
+            fd: self.keyboard_and_screen.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let left_ms = i32::try_from(left.as_millis()).expect("patience is short");
+        // SAFETY: one pollfd is passed, and it lives through the call.
+        if unsafe { libc::poll(&raw mut interest, 1, left_ms) } <= 0 {
+            return false;
+        }
+        let mut buffer = [0; 4096];
+        // A terminal whose other side is closed fails to read instead of ending.
+        match self.keyboard_and_screen.read(&mut buffer) {
+            Ok(0) | Err(_) => false,
+            Ok(len) => {
+                self.seen.push_str(&String::from_utf8_lossy(&buffer[..len]));
+                true
+            }
+        }
+    }
+}
+
+fn open_pair() -> (File, OwnedFd) {
+    let (mut master, mut slave) = (-1, -1);
+    // SAFETY: openpty writes two descriptors; the optional pointers may be null.
+    let status = unsafe {
+        libc::openpty(
+            &raw mut master,
+            &raw mut slave,
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+        )
+    };
+    assert_eq!(status, 0, "no terminal: {}", std::io::Error::last_os_error());
+    // SAFETY: both descriptors were just opened and belong to nobody else. The master must not
+    // leak into the child, or its end would never be noticed.
+    unsafe {
+        libc::fcntl(master, libc::F_SETFD, libc::FD_CLOEXEC);
+        libc::fcntl(slave, libc::F_SETFD, libc::FD_CLOEXEC);
+        (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave))
+    }
+}
