@@ -31,8 +31,8 @@ const UPTIME_MS: u64 = 86_400_000;
 pub type Words = Vec<Vec<u8>>;
 
 /// A connection to a node: commands go in, replies come out in order.
-#[derive(Default)]
 pub struct Client {
+    resp: Resp,
     pipeline: VecDeque<Words>,
     blocked: bool,
     reader: ReplyReader,
@@ -97,11 +97,11 @@ impl Sim {
         }
     }
 
-    pub fn connect_client(&mut self, node: usize) -> ClientId {
+    pub fn connect_client(&mut self, node: usize, resp: Resp) -> ClientId {
         let node = &mut self.nodes[node];
         node.last_client += 1;
         let client = ClientId { slot: node.last_client, generation: 0 };
-        node.clients.insert(client, Client::default());
+        node.clients.insert(client, Client::new(resp));
         client
     }
 
@@ -144,7 +144,8 @@ impl Sim {
             && !client.blocked
             && let Some(words) = client.pipeline.pop_front()
         {
-            client.blocked = run_command(&mut node.engine, now, id, &words) == Outcome::Blocked;
+            let outcome = run_command(&mut node.engine, now, id, client.resp, &words);
+            client.blocked = outcome == Outcome::Blocked;
         }
     }
 
@@ -255,6 +256,33 @@ impl Sim {
         }
     }
 
+    /// Drops all jobs and queues of a node, as DEBUG FLUSHALL does.
+    pub fn flush(&mut self, node: usize) {
+        let now = self.now();
+        loop {
+            let quantum = 1 + self.rng.index(64);
+            if self.nodes[node].engine.flush(now, quantum) == More::No {
+                break;
+            }
+        }
+        self.settle(node);
+    }
+
+    /// Tells a node how short its memory is.
+    pub fn set_memory_level(&mut self, node: usize, level: u8) {
+        let now = self.now();
+        self.nodes[node].engine.set_memory_level(now, level);
+        self.settle(node);
+    }
+
+    /// Evicts up to `max` jobs of a node; returns how many.
+    pub fn evict(&mut self, node: usize, max: usize) -> usize {
+        let now = self.now();
+        let evicted = self.nodes[node].engine.evict(now, max);
+        self.settle(node);
+        evicted
+    }
+
     pub fn run_for(&mut self, ms: u64) {
         let until_ms = self.now_ms + ms;
         while self.now_ms < until_ms {
@@ -270,6 +298,11 @@ impl Sim {
 }
 
 impl Client {
+    fn new(resp: Resp) -> Self {
+        let (pipeline, replies) = Default::default();
+        Self { resp, pipeline, blocked: false, reader: ReplyReader::default(), replies }
+    }
+
     fn take_in(&mut self, bytes: &[u8]) {
         self.reader.feed(bytes);
         while let Some(value) = self.reader.next_value().expect("engines send whole replies") {
@@ -283,7 +316,13 @@ fn now_at(ms: u64) -> Now {
 }
 
 /// Runs one command to its end, as the server's gates would.
-fn run_command(engine: &mut Engine, now: Now, client: ClientId, words: &Words) -> Outcome {
+fn run_command(
+    engine: &mut Engine,
+    now: Now,
+    client: ClientId,
+    resp: Resp,
+    words: &Words,
+) -> Outcome {
     let mut input = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
         input.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
@@ -293,7 +332,7 @@ fn run_command(engine: &mut Engine, now: Now, client: ClientId, words: &Words) -
     let mut ranges = Vec::new();
     let parsed = RequestParser::default().parse(&mut input, &mut ranges);
     assert!(matches!(parsed, Ok(Parsed::Request { .. })), "a request is whole: {parsed:?}");
-    let call = Call { client, resp: Resp::V2, args: Args::new(&input, &ranges) };
+    let call = Call { client, resp, args: Args::new(&input, &ranges) };
     let name = words[0].to_ascii_lowercase();
     let command = COMMANDS
         .iter()

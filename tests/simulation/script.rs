@@ -2,15 +2,34 @@
 //!
 //! ```text
 //! # A line that says what is shown.
-//! nodes 1
+//! nodes 1                      `nodes 1 aof` keeps an append only file
 //! > A ADDJOB q body 0          client 1 of node A; `A.2` is its client 2
 //! +<job1>                      the first job ID that was seen, ever after
 //! > A.2 GETJOB FROM other
 //! (waits)
 //! > wait 2500                  ms of virtual time
 //! A.2 *-1                      what other clients got meanwhile
+//! > hangup A.2
+//! > resp3 A.3                  this client speaks RESP3
+//! ```
+//!
+//! Looking at a node, as the server's own commands would:
+//!
+//! ```text
 //! > show A <job1> state nacks  chosen fields of SHOW
-//! > hangup A.2                 > memory A 1
+//! > stat A q len pause         chosen fields of QSTAT
+//! > id A <job1>                an ID with its random part left out
+//! > count A                    what INFO counts
+//! > aof A                      the records written since this was last asked
+//! ```
+//!
+//! Doing to a node what the server does:
+//!
+//! ```text
+//! > memory A 1                 its memory warning level
+//! > evict A 10                 evicts so many jobs, answers how many there were
+//! > noeviction A               maxmemory-policy noeviction
+//! > flush A                    DEBUG FLUSHALL
 //! ```
 //!
 //! `REWRITE=1 cargo test` writes what came back into the files; the difference is then
@@ -21,8 +40,10 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use disque::base::ids::{ClientId, JobId};
-use disque::engine::config::EngineConfig;
+use disque::engine::config::{Aof, EngineConfig, Eviction};
+use disque::proto::aof_record::{self, AofRecord};
 use disque::proto::quoting;
+use disque::proto::reply::Resp;
 use disque::proto::reply_reader::Value;
 
 use crate::cluster::{Sim, Words};
@@ -41,15 +62,24 @@ pub fn play_all() {
         if std::env::var_os("REWRITE").is_some() {
             std::fs::write(&path, &played).expect("a scenario can be written");
         } else {
-            assert_eq!(played, expected, "{} plays as written", path.display());
+            compare(&path, &played, &expected);
         }
     }
+}
+
+fn compare(path: &Path, played: &str, expected: &str) {
+    for (number, (got, wanted)) in played.lines().zip(expected.lines()).enumerate() {
+        assert_eq!(got, wanted, "{}:{} plays as written", path.display(), number + 1);
+    }
+    assert_eq!(played, expected, "{} plays as written to its end", path.display());
 }
 
 struct Player {
     sim: Sim,
     clients: BTreeMap<String, (usize, ClientId)>,
     jobs: Vec<String>,
+    /// How much of each node's append only file was shown.
+    aof_shown: Vec<usize>,
 }
 
 /// Plays a scenario; returns it with the answers that came.
@@ -57,9 +87,8 @@ fn play(script: &str) -> String {
     let mut played = String::new();
     let mut player: Option<Player> = None;
     for line in script.lines() {
-        if let Some(count) = line.strip_prefix("nodes ") {
-            let count = count.trim().parse().expect("a number of nodes");
-            player = Some(Player::new(count));
+        if let Some(words) = line.strip_prefix("nodes ") {
+            player = Some(Player::new(words));
             writeln!(played, "{line}").expect("text grows");
         } else if let Some(typed) = line.strip_prefix("> ") {
             writeln!(played, "{line}").expect("text grows");
@@ -73,33 +102,53 @@ fn play(script: &str) -> String {
 }
 
 impl Player {
-    fn new(node_count: usize) -> Self {
-        let sim = Sim::new(1, node_count, &EngineConfig::default());
-        Self { sim, clients: BTreeMap::new(), jobs: Vec::new() }
+    fn new(words: &str) -> Self {
+        let (count, aof) = match words.strip_suffix(" aof") {
+            Some(count) => (count, Aof::On),
+            None => (words, Aof::Off),
+        };
+        let node_count = count.trim().parse().expect("a number of nodes");
+        let sim = Sim::new(1, node_count, &EngineConfig { aof, ..EngineConfig::default() });
+        Self { sim, clients: BTreeMap::new(), jobs: Vec::new(), aof_shown: vec![0; node_count] }
     }
 
     fn run(&mut self, typed: &str) -> String {
-        let mut text = typed.to_owned();
-        for (i, id) in self.jobs.iter().enumerate().rev() {
-            text = text.replace(&format!("<job{}>", i + 1), id);
-        }
-        let words = quoting::split(text.as_bytes()).expect("quotes are balanced");
+        let words = quoting::split(self.name_back(typed).as_bytes()).expect("quotes are balanced");
         let word = |i: usize| String::from_utf8_lossy(&words[i]).into_owned();
+        let number = |i: usize| word(i).parse::<u64>().expect("a number");
         let mut actor = None;
         let mut answer = String::new();
         match word(0).as_str() {
-            "wait" => self.sim.run_for(word(1).parse().expect("a number of ms")),
+            "wait" => self.sim.run_for(number(1)),
             "hangup" => {
                 let (node, client) = self.clients.remove(&word(1)).expect("a known client");
                 self.sim.disconnect_client(node, client);
             }
-            "memory" => {
-                let (node, _) = self.client(&word(1));
-                let level = word(2).parse().expect("a level");
-                let now = self.sim.now();
-                self.sim.nodes[node].engine.set_memory_level(now, level);
+            "resp3" => {
+                let client = self.connect(&word(1), Resp::V3);
+                self.clients.insert(word(1), client);
             }
-            "show" => answer = self.show(&word(1), &word(2), &words[3..]),
+            "show" => answer = self.fields(&word(1), &["SHOW", &word(2)], &words[3..]),
+            "stat" => answer = self.fields(&word(1), &["QSTAT", &word(2)], &words[3..]),
+            "id" => answer = self.shape_of(node_of(&word(1)), &word(2)),
+            "count" => {
+                let engine = &self.sim.nodes[node_of(&word(1))].engine;
+                let (jobs, queues) = (engine.job_count(), engine.queue_count());
+                answer = format!("jobs {jobs} queues {queues} blocked {}\n", engine.blocked_count());
+            }
+            "aof" => answer = self.new_records(node_of(&word(1))),
+            "memory" => self.sim.set_memory_level(node_of(&word(1)), number(2) as u8),
+            "evict" => {
+                let evicted = self.sim.evict(node_of(&word(1)), number(2) as usize);
+                answer = format!("{evicted}\n");
+            }
+            "noeviction" => {
+                let now = self.sim.now();
+                let engine = &mut self.sim.nodes[node_of(&word(1))].engine;
+                let config = EngineConfig { eviction: Eviction::None, ..engine.config().clone() };
+                engine.set_config(now, config);
+            }
+            "flush" => self.sim.flush(node_of(&word(1))),
             name => {
                 self.command(name, words[1..].to_vec());
                 actor = Some(name.to_owned());
@@ -109,26 +158,33 @@ impl Player {
         answer + &self.collect(actor.as_deref())
     }
 
-    /// A client by its name, `A` or `A.2`; connected when first named.
-    fn client(&mut self, name: &str) -> (usize, ClientId) {
-        if let Some(&known) = self.clients.get(name) {
-            return known;
+    /// A line with the IDs that its names of jobs stand for.
+    fn name_back(&self, typed: &str) -> String {
+        let mut text = typed.to_owned();
+        for (i, id) in self.jobs.iter().enumerate().rev() {
+            text = text.replace(&format!("<job{}>", i + 1), id);
         }
-        let node = usize::from(name.as_bytes()[0] - b'A');
-        let client = self.sim.connect_client(node);
-        self.clients.insert(name.to_owned(), (node, client));
-        (node, client)
+        text
+    }
+
+    fn connect(&mut self, name: &str, resp: Resp) -> (usize, ClientId) {
+        let node = node_of(name);
+        (node, self.sim.connect_client(node, resp))
     }
 
     fn command(&mut self, name: &str, words: Words) {
-        let (node, client) = self.client(name);
+        let (node, client) = match self.clients.get(name) {
+            Some(&known) => known,
+            None => self.connect(name, Resp::V2),
+        };
+        self.clients.insert(name.to_owned(), (node, client));
         self.sim.send(node, client, words);
     }
 
-    fn show(&mut self, name: &str, id: &str, fields: &[Vec<u8>]) -> String {
-        let (node, _) = self.client(name);
-        let asker = self.sim.connect_client(node);
-        let reply = self.sim.call(node, asker, &["SHOW", id]);
+    /// Chosen fields of a reply that consists of pairs.
+    fn fields(&mut self, node: &str, command: &[&str], fields: &[Vec<u8>]) -> String {
+        let (node, asker) = self.connect(node, Resp::V2);
+        let reply = self.sim.call(node, asker, command);
         let Value::Array(pairs) = reply else { return self.render(&reply) + "\n" };
         let mut shown = Vec::new();
         for pair in pairs.chunks(2) {
@@ -140,6 +196,31 @@ impl Player {
             }
         }
         shown.join(" ") + "\n"
+    }
+
+    fn shape_of(&self, node: usize, id: &str) -> String {
+        let node_id = self.sim.nodes[node].engine.cluster().my_id().0;
+        let prefix = String::from_utf8_lossy(&node_id[..8]).into_owned();
+        assert_eq!(id.len(), 40, "an ID has 40 characters");
+        let random = &id[11..35];
+        let is_base64 = |c: char| c.is_ascii_alphanumeric() || c == '+' || c == '/';
+        assert!(random.chars().all(is_base64), "the random part is base64");
+        id.replace(random, "...").replace(&prefix, &format!("<{}>", node_letter(node))) + "\n"
+    }
+
+    fn new_records(&mut self, node: usize) -> String {
+        let aof = self.sim.nodes[node].aof.clone();
+        let mut lines = String::new();
+        while let Some((len, record)) =
+            aof_record::next(&aof[self.aof_shown[node]..]).expect("engines write whole records")
+        {
+            self.aof_shown[node] += len;
+            lines += &match record {
+                AofRecord::LoadJob(job) => format!("LOADJOB {}\n", self.name(&job.id.0)),
+                AofRecord::DelJob(id) => format!("DELJOB {}\n", self.name(&id.0)),
+            };
+        }
+        lines
     }
 
     /// The replies that came: those of the client that spoke first, bare.
@@ -180,7 +261,7 @@ impl Player {
                     elements.iter().map(|element| self.render(element)).collect();
                 format!("[{}]", elements.join(" "))
             }
-            Value::Map(_) => unreachable!("the simulator speaks RESP2"),
+            Value::Map(_) => unreachable!("no command of the engine answers a map"),
         }
     }
 
@@ -201,6 +282,15 @@ impl Player {
     fn node_name(&self, bytes: &[u8]) -> Option<String> {
         let nodes = &self.sim.nodes;
         let index = nodes.iter().position(|node| node.engine.cluster().my_id().0 == *bytes)?;
-        Some(format!("<{}>", char::from(b'A' + index as u8)))
+        Some(format!("<{}>", node_letter(index)))
     }
+}
+
+/// The node of a client's name, or of its own.
+fn node_of(name: &str) -> usize {
+    usize::from(name.as_bytes()[0] - b'A')
+}
+
+fn node_letter(node: usize) -> char {
+    char::from(b'A' + u8::try_from(node).expect("nodes have letters"))
 }

@@ -3,6 +3,7 @@
 use disque::base::ids::ClientId;
 use disque::base::rng::Rng;
 use disque::engine::config::EngineConfig;
+use disque::proto::reply::Resp;
 use disque::proto::reply_reader::Value;
 
 use crate::checkers::{Stories, Story, distinct};
@@ -25,8 +26,8 @@ struct Run {
 /// A run on a node alone; returns a hash of all that happened.
 pub fn one_node(seed: u64) -> u64 {
     let mut sim = Sim::new(seed, 1, &EngineConfig::default());
-    let producer = sim.connect_client(0);
-    let consumers = (0..3).map(|_| sim.connect_client(0)).collect();
+    let producer = sim.connect_client(0, Resp::V2);
+    let consumers = (0..3).map(|_| sim.connect_client(0, Resp::V2)).collect();
     let mut seed_bytes = [0xee; 32];
     seed_bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let mut run = Run {
@@ -158,7 +159,7 @@ impl Run {
     fn hang_up(&mut self) {
         let index = self.rng.index(self.consumers.len());
         self.sim.disconnect_client(0, self.consumers[index]);
-        self.consumers[index] = self.sim.connect_client(0);
+        self.consumers[index] = self.sim.connect_client(0, Resp::V2);
     }
 
     fn on_ids(&mut self, command: &str, ids: &[Vec<u8>]) -> i64 {
