@@ -134,7 +134,8 @@ impl Player {
             "count" => {
                 let engine = &self.sim.nodes[node_of(&word(1))].engine;
                 let (jobs, queues) = (engine.job_count(), engine.queue_count());
-                answer = format!("jobs {jobs} queues {queues} blocked {}\n", engine.blocked_count());
+                answer =
+                    format!("jobs {jobs} queues {queues} blocked {}\n", engine.blocked_count());
             }
             "aof" => answer = self.new_records(node_of(&word(1))),
             "memory" => self.sim.set_memory_level(node_of(&word(1)), number(2) as u8),

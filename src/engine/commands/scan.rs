@@ -35,11 +35,9 @@ impl Common {
     /// Takes a word that no scan has for its own.
     fn take(&mut self, word: &[u8], options: &mut Options<'_>) -> Result<(), CommandError> {
         if is(word, "count") {
-            let count = integer(options.value()?)?;
-            self.count = usize::try_from(count)
-                .ok()
-                .filter(|count| *count > 0)
-                .ok_or(CommandError::Syntax)?;
+            let count = integer(self.value(options)?)?;
+            // C: queue.c qscanCommand, a negative COUNT has no end.
+            self.count = usize::try_from(count).unwrap_or(usize::MAX).max(1);
         } else if is(word, "busyloop") {
             self.busyloop = true;
         } else if self.cursor.is_some() {
@@ -50,6 +48,12 @@ impl Common {
             self.cursor = Some(u32::try_from(cursor).unwrap_or(u32::MAX));
         }
         Ok(())
+    }
+
+    /// The word that an option needs behind it; an option at the end counts as a cursor.
+    fn value<'a>(&self, options: &mut Options<'a>) -> Result<&'a [u8], CommandError> {
+        let second = self.cursor.is_some();
+        options.word().ok_or(if second { CommandError::Syntax } else { CommandError::BadCursor })
     }
 }
 
@@ -65,11 +69,11 @@ pub fn qscan(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     let mut options = Options::new(call.args, 1);
     while let Some(word) = options.word() {
         if is(word, "minlen") {
-            len_min = Some(integer(options.value()?)?);
+            len_min = Some(integer(common.value(&mut options)?)?);
         } else if is(word, "maxlen") {
-            len_max = Some(integer(options.value()?)?);
+            len_max = Some(integer(common.value(&mut options)?)?);
         } else if is(word, "importrate") {
-            rate_min = Some(integer(options.value()?)?);
+            rate_min = Some(integer(common.value(&mut options)?)?);
         } else {
             common.take(word, &mut options)?;
         }
@@ -105,13 +109,13 @@ pub fn jscan(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     let mut options = Options::new(call.args, 1);
     while let Some(word) = options.word() {
         if is(word, "queue") {
-            queue = Some(options.value()?);
+            queue = Some(common.value(&mut options)?);
         } else if is(word, "state") {
-            let name = options.value()?;
+            let name = common.value(&mut options)?;
             let number = STATE_NAMES.iter().position(|state| is(name, state));
             states[number.ok_or(CommandError::BadStateName)?] = true;
         } else if is(word, "reply") {
-            let form = options.value()?;
+            let form = common.value(&mut options)?;
             whole_jobs = match () {
                 () if is(form, "id") => false,
                 () if is(form, "all") => true,
