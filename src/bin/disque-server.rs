@@ -1,4 +1,9 @@
 //! The server program: arguments and settings in, exit status out.
+//!
+//! The order of the start matters. The configuration is read first; the process goes into
+//! the background before there is any thread and before it logs, since lines carry its
+//! ID; sockets are open before it says hello. Whatever fails on the way is one sentence
+//! and exit status 1.
 
 use std::env;
 use std::ffi::OsString;
@@ -10,6 +15,7 @@ use disque::base::memory::CountingAllocator;
 use disque::server::command_line::{self, Invocation};
 use disque::server::config::Config;
 use disque::server::config_file::{self, Source};
+use disque::server::identity::Identity;
 use disque::server::{Server, StartError, banner, daemon, log, memory_test, signals, version};
 
 #[global_allocator]
@@ -17,46 +23,59 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 fn main() -> ExitCode {
     let mut arguments = env::args_os();
-    let program = arguments.next().unwrap_or_default();
+    let program = arguments.next().unwrap_or_else(|| "disque-server".into());
     match command_line::parse(arguments.collect()) {
-        Invocation::Version => println!("{}", version::line()),
-        Invocation::Help => {
-            eprint!("{}", command_line::USAGE);
-            return ExitCode::FAILURE;
+        Invocation::Version => {
+            println!("{}", version::line());
+            ExitCode::SUCCESS
         }
-        Invocation::TestMemoryUnsaid => {
-            eprint!("{}", command_line::TEST_MEMORY_USAGE);
-            return ExitCode::FAILURE;
-        }
+        Invocation::Help => refused(command_line::USAGE),
+        Invocation::TestMemoryUnsaid => refused(command_line::TEST_MEMORY_USAGE),
         Invocation::TestMemory { megabytes } => {
-            return match memory_test::run(megabytes, &mut io::stdout()) {
+            match memory_test::run(megabytes, &mut io::stdout()) {
                 Ok(true) => ExitCode::SUCCESS,
-                Ok(false) | Err(_) => ExitCode::FAILURE,
-            };
+                Ok(false) => ExitCode::FAILURE,
+                Err(e) => refused(&format!("Can't test {megabytes} megabytes: {e}\n")),
+            }
         }
-        Invocation::Run { source, options } => return run(&program, &source, &options),
+        Invocation::Run { source, options } => run(program, &source, &options),
     }
-    ExitCode::SUCCESS
 }
 
-fn run(program: &OsString, source: &Source, options: &[OsString]) -> ExitCode {
+/// Before there is a log.
+fn refused(text: &str) -> ExitCode {
+    eprint!("{text}");
+    ExitCode::FAILURE
+}
+
+fn run(program: OsString, source: &Source, options: &[OsString]) -> ExitCode {
     let config = match config_file::load(source, options) {
         Ok(config) => config,
-        Err(e) => {
-            eprintln!("{e}");
-            return ExitCode::FAILURE;
-        }
+        Err(e) => return refused(&format!("{e}\n")),
     };
+    let identity = match Identity::new(program, &config, options) {
+        Ok(identity) => identity,
+        Err(e) => return refused(&format!("The system gives no random bytes: {e}\n")),
+    };
+    if let Err(e) = env::set_current_dir(&config.dir) {
+        return refused(&format!("Can't change to {}: {e}\n", config.dir.display()));
+    }
     if config.daemonize
         && let Err(e) = daemon::daemonize()
     {
-        eprintln!("Can't go into the background: {e}");
-        return ExitCode::FAILURE;
+        return refused(&format!("Can't go into the background: {e}\n"));
     }
     log::start(&config);
     signals::install();
+    if *source == Source::Nothing && options.is_empty() {
+        ::log::warn!(
+            "No configuration file given, every setting has its default. To use one: {} \
+             /path/to/disque.conf",
+            identity.executable.display()
+        );
+    }
     let pidfile = config.daemonize.then(|| config.pidfile.clone());
-    let ended = serve(program, config);
+    let ended = serve(config, identity);
     if let Some(path) = pidfile {
         daemon::remove_pidfile(&path);
     }
@@ -69,17 +88,19 @@ fn run(program: &OsString, source: &Source, options: &[OsString]) -> ExitCode {
     }
 }
 
-fn serve(program: &OsString, config: Config) -> Result<(), StartError> {
+fn serve(config: Config, identity: Identity) -> Result<(), StartError> {
     let mut seed = [0; 32];
     let mut node = [0; 20];
     let random = getrandom::fill(&mut seed).and_then(|()| getrandom::fill(&mut node));
     random.map_err(|e| StartError(format!("The system gives no random bytes: {e}")))?;
-    let server = Server::start(config, NodeId::from_random(node), seed)?;
+    let program = identity.program.clone();
+    let server = Server::start(config, identity, NodeId::from_random(node), seed)?;
     if server.config.daemonize {
         daemon::write_pidfile(&server.config.pidfile);
     }
-    daemon::show_title(program, &server.config);
+    daemon::show_title(&program, &server.config);
     banner::show(&server.config);
     daemon::warn_of_settings(&server.config);
+    banner::show_ready(&server.config);
     server.run().map_err(StartError::from)
 }

@@ -30,8 +30,20 @@ pub fn show(config: &Config) {
             format!("Port: {port}"),
             format!("PID: {pid}"),
         ];
-        let lines = NAME.iter().zip(&facts).map(|(name, fact)| format!("    {name:36}{fact}\n"));
-        log::info!(target: RAW, "\n{}\n", lines.collect::<String>());
+        let art: String = NAME
+            .iter()
+            .zip(&facts)
+            .map(|(name, fact)| format!("{}\n", format!("    {name:36}{fact}").trim_end()))
+            .collect();
+        log::info!(target: RAW, "\n{art}\n");
     }
     log::warn!("Server started, Disque version {DISQUE_VERSION}");
+}
+
+/// Logs that clients are served from now on.
+pub fn show_ready(config: &Config) {
+    log::info!("The server is now ready to accept connections on port {}", config.port);
+    if let Some(path) = &config.unixsocket {
+        log::info!("The server is now ready to accept connections at {}", path.display());
+    }
 }

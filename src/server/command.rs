@@ -7,7 +7,9 @@
 use std::time::{Duration, Instant};
 
 use super::Server;
-use super::commands::{client, command, connection};
+use super::commands::{
+    client, command, config, connection, debug, info, latency, monitor, shutdown, slowlog,
+};
 use super::config::MaxmemoryPolicy;
 use crate::base::ids::ClientId;
 use crate::base::memory;
@@ -55,6 +57,13 @@ static SERVER_COMMANDS: &[ServerCommand] = &[
     row("hello", -1, R.and(F), connection::hello),
     row("client", -2, A.and(R), client::client),
     row("command", 0, R.and(L), command::command),
+    row("info", -1, R.and(L), info::info),
+    row("config", -2, A.and(R), config::config),
+    row("slowlog", -2, R, slowlog::slowlog),
+    row("latency", -2, A.and(R).and(L), latency::latency),
+    row("monitor", 1, A.and(R), monitor::monitor),
+    row("shutdown", -1, A.and(R).and(L), shutdown::shutdown),
+    row("debug", -2, A, debug::debug),
 ];
 
 /// All commands under the names they have now.

@@ -18,6 +18,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::{env, fmt, process};
 
+use super::command::CommandTable;
 use super::config::Config;
 use super::config::directives::{self, Directive};
 use super::config::form::WRONG_COUNT;
@@ -153,6 +154,9 @@ fn load_line(config: &mut Config, line: &[u8], depth: usize) -> Result<(), LineE
     match directive.name {
         "include" => include(config, &dir.join(path_of(&words[0])), depth)?,
         "dir" => config.dir = working_dir(&dir.join(&config.dir))?,
+        "rename-command" => {
+            CommandTable::new(&config.rename_commands)?;
+        }
         "logfile" if !words[0].is_empty() => try_logfile(&dir.join(&config.logfile))?,
         _ => {}
     }

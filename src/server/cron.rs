@@ -40,6 +40,7 @@ impl Server {
     }
 
     pub(super) fn run_timers(&mut self) {
+        self.watchdog.beat();
         while let Some(timer) = self.timers.pop_due(self.clock.now.mono.0) {
             match timer {
                 Timer::Clients => self.look_after_clients(),

@@ -20,7 +20,7 @@
 //! | `cron`, [`clock`] | recurring work, time |
 //! | [`config`], [`config_file`], [`command_line`] | settings |
 //! | [`info`], [`stats`], [`slowlog`], [`latency`], [`monitor`] | what operators see |
-//! | [`log`], [`signals`], [`daemon`], [`banner`] | the process |
+//! | [`log`], [`signals`], [`daemon`], [`banner`], [`identity`], [`ending`], [`watchdog`] | the process |
 
 mod accept;
 pub mod banner;
@@ -34,6 +34,8 @@ pub mod config;
 pub mod config_file;
 mod cron;
 pub mod daemon;
+pub mod ending;
+pub mod identity;
 pub mod info;
 mod lanes;
 pub mod latency;
@@ -47,6 +49,7 @@ pub mod signals;
 pub mod slowlog;
 pub mod stats;
 pub mod version;
+pub mod watchdog;
 
 use std::fs;
 use std::io;
@@ -74,11 +77,14 @@ use clock::Clock;
 use command::CommandTable;
 use config::Config;
 use cron::Timer;
+use ending::Rewrite;
+use identity::Identity;
 use latency::{Event, LatencyMonitor};
 use persistence::Persistence;
 use signals::Termination;
 use slowlog::SlowLog;
 use stats::Stats;
+use watchdog::Watchdog;
 
 /// The kind of the token under which signals are registered.
 const SIGNAL_TOKENS: u8 = 4;
@@ -99,6 +105,8 @@ pub struct Server {
     pub stats: Stats,
     pub slowlog: SlowLog,
     pub latency: LatencyMonitor,
+    pub identity: Identity,
+    pub watchdog: Watchdog,
 
     event_loop: EventLoop,
     timers: TimeTable<Timer>,
@@ -149,7 +157,12 @@ impl From<io::Error> for StartError {
 
 impl Server {
     /// Opens the sockets. Clients are served once [`Server::run`] is called.
-    pub fn start(mut config: Config, me: NodeId, seed: [u8; 32]) -> Result<Self, StartError> {
+    pub fn start(
+        mut config: Config,
+        identity: Identity,
+        me: NodeId,
+        seed: [u8; 32],
+    ) -> Result<Self, StartError> {
         daemon::settle_maxclients(&mut config).map_err(StartError)?;
         let commands = CommandTable::new(&config.rename_commands).map_err(StartError)?;
         let clock = Clock::start();
@@ -180,6 +193,8 @@ impl Server {
             stats: Stats::default(),
             slowlog: SlowLog::default(),
             latency: LatencyMonitor::default(),
+            identity,
+            watchdog: Watchdog::default(),
             event_loop: EventLoop::new()?,
             timers: TimeTable::new(),
             termination: Termination::new()?,
@@ -229,10 +244,7 @@ impl Server {
             Ok(())
         });
         match panic::catch_unwind(turns) {
-            Ok(ended) => {
-                self.close_listeners();
-                ended
-            }
+            Ok(ended) => ended,
             Err(_) => {
                 let reporting = AssertUnwindSafe(|| self.report_panic());
                 let _a_second_panic_changes_nothing = panic::catch_unwind(reporting);
@@ -273,8 +285,11 @@ impl Server {
             accept::LISTENER_TOKENS => self.accept_clients(event.token),
             bus::LISTENER_TOKENS => self.accept_links(event.token),
             SIGNAL_TOKENS => {
-                if self.termination.is_asked() {
-                    self.end();
+                if self.termination.is_asked()
+                    && let Err(reason) = self.shut_down(Rewrite::No)
+                {
+                    ::log::warn!("Can't shut down: {reason}");
+                    self.termination.refuse();
                 }
             }
             _ => unreachable!("every kind of token has an arm"),

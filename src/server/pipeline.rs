@@ -244,10 +244,13 @@ impl Server {
 
     /// Calls a command and takes note of how long it held the server.
     fn call(&mut self, place: usize, call: &Call<'_>) -> Outcome {
-        let outcome = match self.commands.row(place) {
+        let row = self.commands.row(place);
+        self.watchdog.runs(Some(row.spec().name));
+        let outcome = match row {
             Row::Engine(command) => self.engine.call(self.clock.now, command, call),
             Row::Server(command) => (command.run)(self, call),
         };
+        self.watchdog.runs(None);
         if outcome == Outcome::Blocked
             && let Some(client) = self.client_mut(call.client)
         {

@@ -3,4 +3,11 @@
 
 pub mod client;
 pub mod command;
+pub mod config;
 pub mod connection;
+pub mod debug;
+pub mod info;
+pub mod latency;
+pub mod monitor;
+pub mod shutdown;
+pub mod slowlog;

@@ -1,0 +1,118 @@
+//! CONFIG: the settings of the running server.
+//!
+//! A directive is set on a copy of the configuration first; what has to happen besides
+//! is done then, and only when that worked does the copy become the configuration.
+
+use std::env;
+
+use crate::base::glob::{self, Case};
+use crate::base::memory;
+use crate::engine::command::{Call, Outcome};
+use crate::server::config::Config;
+use crate::server::config::directives::{self, Directive};
+use crate::server::{Server, config_file, daemon, log as server_log};
+
+/// CONFIG GET pattern -> names and values of the directives that match.
+/// CONFIG SET name value -> OK; nothing changes when the value is wrong.
+/// CONFIG REWRITE -> OK once the file the server was started with says what is set.
+/// CONFIG RESETSTAT -> OK; counters start from nothing.
+pub fn config(server: &mut Server, call: &Call<'_>) -> Outcome {
+    let args = call.args;
+    let subcommand = args[1].to_ascii_lowercase();
+    let answer = match (subcommand.as_slice(), args.len()) {
+        (b"get", 3) => {
+            get(server, call);
+            return Outcome::Done;
+        }
+        (b"set", 4) => set(server, &args[2], &args[3]),
+        (b"rewrite", 2) => rewrite(server),
+        (b"resetstat", 2) => {
+            server.stats.reset();
+            Ok(())
+        }
+        (b"get" | b"set" | b"rewrite" | b"resetstat", _) => {
+            Err([b"Wrong number of arguments for CONFIG ", &args[1]].concat())
+        }
+        _ => Err(b"CONFIG subcommand must be one of GET, SET, RESETSTAT, REWRITE".to_vec()),
+    };
+    let mut reply = server.reply(call);
+    match answer {
+        Ok(()) => reply.status("OK"),
+        Err(reason) => reply.error([b"ERR ", reason.as_slice()].concat()),
+    }
+    Outcome::Done
+}
+
+fn get(server: &mut Server, call: &Call<'_>) {
+    let shown: Vec<(&str, Vec<u8>)> = directives::all()
+        .filter(|directive| directive.access.get)
+        .filter(|directive| {
+            glob::matches(&call.args[2], directive.name.as_bytes(), Case::Sensitive)
+        })
+        .map(|directive| (directive.name, directive.shown(&server.config)))
+        .collect();
+    let mut reply = server.reply(call);
+    reply.array(shown.len() * 2);
+    for (name, value) in shown {
+        reply.bulk(name);
+        reply.bulk(value);
+    }
+}
+
+fn set(server: &mut Server, name: &[u8], value: &[u8]) -> Result<(), Vec<u8>> {
+    let directive = directives::find(name).filter(|directive| directive.access.set);
+    let directive = directive.ok_or_else(|| [b"Unsupported CONFIG parameter: ", name].concat())?;
+    let mut config = server.config.clone();
+    if directive.take_argument(&mut config, value).is_err() {
+        return Err([b"Invalid argument '", value, b"' for CONFIG SET '", name, b"'"].concat());
+    }
+    apply(server, directive, config).map_err(String::into_bytes)
+}
+
+/// Makes `next`, which differs in one directive, the configuration of the server.
+fn apply(server: &mut Server, directive: &Directive, mut next: Config) -> Result<(), String> {
+    match directive.name {
+        "maxclients" if next.maxclients > server.config.maxclients => {
+            let granted = daemon::raise_file_limit(next.maxclients);
+            if granted < next.maxclients {
+                return Err(format!(
+                    "The operating system is not able to handle the specified number of \
+                     clients, try with {granted}"
+                ));
+            }
+        }
+        "dir" => {
+            next.dir = config_file::working_dir(&server.config.dir.join(&next.dir))?;
+            env::set_current_dir(&next.dir).map_err(|e| format!("Changing directory: {e}"))?;
+        }
+        "loglevel" => server_log::set_level(next.loglevel),
+        "watchdog-period" => {
+            next.watchdog_period_ms = server.watchdog.set_period(next.watchdog_period_ms, next.hz);
+        }
+        "maxmemory" if next.maxmemory > 0 && next.maxmemory < memory::used() as u64 => log::warn!(
+            "maxmemory is now {} bytes, less than the {} in use: jobs may be dropped and new ones \
+             refused, as maxmemory-policy says",
+            next.maxmemory,
+            memory::used()
+        ),
+        _ => {}
+    }
+    server.set_config(next);
+    Ok(())
+}
+
+fn rewrite(server: &mut Server) -> Result<(), Vec<u8>> {
+    let Some(path) = &server.config.config_file else {
+        return Err(b"The server is running without a config file".to_vec());
+    };
+    match config_file::rewrite(path, &server.config) {
+        Ok(()) => {
+            log::warn!("CONFIG REWRITE wrote {}", path.display());
+            Ok(())
+        }
+        Err(e) => {
+            log::warn!("CONFIG REWRITE could not write {}: {e}", path.display());
+            Err(format!("Rewriting config file: {e}").into_bytes())
+        }
+    }
+}
