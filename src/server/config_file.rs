@@ -153,7 +153,11 @@ fn load_line(config: &mut Config, line: &[u8], depth: usize) -> Result<(), LineE
     directive.take_words(config, words)?;
     match directive.name {
         "include" => include(config, &dir.join(path_of(&words[0])), depth)?,
-        "dir" => config.dir = working_dir(&dir.join(&config.dir))?,
+        "dir" => {
+            let path = dir.join(&config.dir);
+            config.dir = working_dir(&path)
+                .map_err(|e| format!("can't use {} as working directory: {e}", path.display()))?;
+        }
         "rename-command" => {
             CommandTable::new(&config.rename_commands)?;
         }
@@ -176,12 +180,12 @@ fn include(config: &mut Config, path: &Path, depth: usize) -> Result<(), LineErr
 }
 
 /// The directory as an absolute path without links, or why it cannot be used.
-pub fn working_dir(path: &Path) -> Result<PathBuf, String> {
-    let usable = fs::canonicalize(path).and_then(|dir| match fs::metadata(&dir)?.is_dir() {
+pub fn working_dir(path: &Path) -> io::Result<PathBuf> {
+    let dir = fs::canonicalize(path)?;
+    match fs::metadata(&dir)?.is_dir() {
         true => Ok(dir),
-        false => Err(io::Error::from(io::ErrorKind::NotADirectory)),
-    });
-    usable.map_err(|e| format!("can't use {} as working directory: {e}", path.display()))
+        false => Err(io::ErrorKind::NotADirectory.into()),
+    }
 }
 
 /// Opens the log file once at start: later there is nobody to tell that it fails.

@@ -82,8 +82,10 @@ fn apply(server: &mut Server, directive: &Directive, mut next: Config) -> Result
             }
         }
         "dir" => {
-            next.dir = config_file::working_dir(&server.config.dir.join(&next.dir))?;
-            env::set_current_dir(&next.dir).map_err(|e| format!("Changing directory: {e}"))?;
+            let dir = config_file::working_dir(&server.config.dir.join(&next.dir));
+            next.dir = dir
+                .and_then(|dir| env::set_current_dir(&dir).map(|()| dir))
+                .map_err(|e| format!("Changing directory: {e}"))?;
         }
         "loglevel" => server_log::set_level(next.loglevel),
         "watchdog-period" => {
