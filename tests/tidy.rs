@@ -16,7 +16,7 @@ const CRATES_OF_LAYER: &[(&str, &[&str])] = &[
     ("engine", &["log"]),
     ("ae", &["mio"]),
     ("net", &["mio", "slab", "bytes", "socket2", "libc"]),
-    ("store", &["libc", "bytes"]),
+    ("store", &["libc", "bytes", "log"]),
     ("cli", &["lexopt", "rustyline", "indicatif", "hdrhistogram", "libc", "memchr", "mio"]),
 ];
 

@@ -1,1 +1,19 @@
+//! Bytes to and from files. What the bytes say is others' business.
 //!
+//! | room | what it does |
+//! |---|---|
+//! | [`aof`] | appends to the append only file, under a sync policy |
+//! | [`append_file`] | a file that grows, on a disk that may be full |
+//! | [`aof_load`] | reads it at start |
+//! | [`aof_rewrite`] | writes its successor while it is in use |
+//! | [`fsync`] | the thread that waits for the disk |
+//! | [`nodes_file`] | the cluster's file, locked for life |
+//! | [`check`] | what `disque-check-aof` does |
+
+pub mod aof;
+pub mod aof_load;
+pub mod aof_rewrite;
+pub mod append_file;
+pub mod check;
+pub mod fsync;
+pub mod nodes_file;

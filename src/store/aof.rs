@@ -1,0 +1,698 @@
+//! The append only file while the server runs: records go in, and to the disk.
+//!
+//! Once a loop turn, before anybody hears of what was done, the server hands over the
+//! turn's records with [`Aof::append`]. They are written at once; when they are synced
+//! is the [`SyncPolicy`]'s:
+//!
+//! | policy | synced |
+//! |---|---|
+//! | `Always` | before `append` returns, with one fdatasync for the whole turn |
+//! | `EverySecond` | by the disk's thread, at most a second later; writing never waits for it |
+//! | `Never` | when the system sees fit |
+//!
+//! Records that cannot be written are kept and tried again at each call; meanwhile
+//! [`Aof::failure`] says why. Under `Always` an error is final: replies would have to
+//! wait for a disk that may never come back.
+//!
+//! While the file is rewritten ([`super::aof_rewrite`]) its successor gets every record
+//! too.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::aof_rewrite::Rewrite;
+use super::append_file::AppendFile;
+use super::fsync::{DiskThread, Event, Task, Ticket, Wake};
+use crate::base::time::MonoMs;
+
+/// How long written bytes may wait for their sync under `EverySecond`, in ms.
+const SYNC_PERIOD_MS: u64 = 1000;
+/// A write error that lasts is logged again after so long, in ms.
+const LOG_AGAIN_MS: u64 = 30_000;
+/// No rewrite begins by itself for so long after one failed, in ms.
+const REWRITE_AGAIN_MS: u64 = 1000;
+/// While records cannot be written, the loop comes round at least this often, in ms.
+const WRITE_AGAIN_MS: u64 = 100;
+
+/// When written records are forced to the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncPolicy {
+    Always,
+    EverySecond,
+    Never,
+}
+
+/// What the server wants of the file; changed while it runs by CONFIG SET.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AofOptions {
+    pub sync: SyncPolicy,
+    pub sync_during_rewrite: SyncDuringRewrite,
+    pub incremental_sync: IncrementalSync,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncDuringRewrite {
+    No,
+    Yes,
+}
+
+/// Whether a successor is synced while it grows, or all at the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IncrementalSync {
+    No,
+    Yes,
+}
+
+/// Whether records are kept. INFO: aof_state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AofState {
+    Off,
+    On,
+    /// Turned on while the server runs: until the first rewrite is done there is no file
+    /// that records could be added to.
+    WaitRewrite,
+}
+
+/// Whether written records must be on the disk before the turn goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SyncMoment {
+    InTurn,
+    Later,
+}
+
+/// The syncs of the current file by the thread.
+#[derive(Debug, Default)]
+struct BackgroundSync {
+    /// Bytes were written since the last sync was begun.
+    is_due: bool,
+    in_flight: Option<Ticket>,
+    begun_at: MonoMs,
+    error: Option<io::Error>,
+    /// The sync in flight was counted as one that others wait for.
+    is_counted: bool,
+    /// INFO: aof_delayed_fsync.
+    delayed_count: u64,
+}
+
+/// What INFO tells, where it is not asked for otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AofFigures {
+    pub current_len: u64,
+    /// Length after the last rewrite or at start.
+    pub base_len: u64,
+    pub unwritten_len: usize,
+    /// What a rewrite has not yet written of its file.
+    pub rewrite_unwritten_len: usize,
+    pub syncs_in_flight: usize,
+    pub delayed_sync_count: u64,
+    pub last_rewrite_secs: Option<u64>,
+    pub current_rewrite_secs: Option<u64>,
+    pub last_rewrite: LastRewrite,
+    /// A rewrite has to be done and is not under way. INFO: aof_rewrite_scheduled.
+    pub waits_for_rewrite: bool,
+}
+
+/// How the last rewrite ended; `Ok` as well when there was none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LastRewrite {
+    Ok,
+    Failed,
+}
+
+pub struct Aof {
+    path: PathBuf,
+    options: AofOptions,
+    disk: DiskThread,
+    state: AofState,
+    /// There is one if and only if the state is `On`.
+    current: Option<AppendFile>,
+    base_len: u64,
+    sync: BackgroundSync,
+    write_error: Option<io::Error>,
+    written_at: MonoMs,
+    error_logged_at: Option<MonoMs>,
+    rewrite: Option<Rewrite>,
+    rewrite_begun_at: MonoMs,
+    /// After a failure, no rewrite begins by itself before this.
+    rewrite_again_at: MonoMs,
+    last_rewrite: LastRewrite,
+    last_rewrite_secs: Option<u64>,
+}
+
+impl Aof {
+    /// An append only file that is off, under this path. `wake` is called on the disk's
+    /// thread whenever [`Aof::handle_events`] has something to do.
+    pub fn new(path: PathBuf, options: AofOptions, wake: Wake) -> io::Result<Self> {
+        Ok(Self {
+            path,
+            options,
+            disk: DiskThread::start(wake)?,
+            state: AofState::Off,
+            current: None,
+            base_len: 0,
+            sync: BackgroundSync::default(),
+            write_error: None,
+            written_at: MonoMs(0),
+            error_logged_at: None,
+            rewrite: None,
+            rewrite_begun_at: MonoMs(0),
+            rewrite_again_at: MonoMs(0),
+            last_rewrite: LastRewrite::Ok,
+            last_rewrite_secs: None,
+        })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn set_options(&mut self, options: AofOptions) {
+        self.options = options;
+    }
+
+    pub fn state(&self) -> AofState {
+        self.state
+    }
+
+    /// Whether records have a place to go: a file, a successor, or both.
+    pub fn takes_records(&self) -> bool {
+        self.current.is_some() || self.rewrite.is_some()
+    }
+
+    /// Turns it on with the file as it stands, which was loaded before.
+    pub fn open(&mut self) -> io::Result<()> {
+        let file = AppendFile::open(&self.path)?;
+        self.base_len = file.len();
+        self.current = Some(file);
+        self.state = AofState::On;
+        Ok(())
+    }
+
+    /// Turns it on while the server runs: begins with a rewrite.
+    pub fn turn_on(&mut self, now: MonoMs) -> io::Result<()> {
+        if self.state != AofState::Off {
+            return Ok(());
+        }
+        if self.rewrite.is_none() {
+            self.begin_rewrite(now)?;
+        }
+        self.state = AofState::WaitRewrite;
+        Ok(())
+    }
+
+    /// Turns it off: what can be written is written and synced; a rewrite ends unfinished.
+    pub fn turn_off(&mut self) {
+        self.abandon_rewrite();
+        if let Some(mut current) = self.current.take() {
+            if let Err(e) = current.append(&[]).and_then(|()| current.sync()) {
+                log::warn!("Can't write the end of {}: {e}", self.path.display());
+            }
+            self.disk.submit(Task::Close(Arc::clone(current.file())));
+        }
+        self.state = AofState::Off;
+        self.write_error = None;
+        self.sync =
+            BackgroundSync { delayed_count: self.sync.delayed_count, ..BackgroundSync::default() };
+    }
+
+    /// Takes the records of one loop turn, of which there may be none. An error means
+    /// that the policy promises what the disk does not keep: the server must end.
+    pub fn append(&mut self, now: MonoMs, records: &[u8]) -> io::Result<()> {
+        let moment = self.sync_moment();
+        let mut result = Ok(());
+        if let Some(current) = &mut self.current {
+            let is_touched = !records.is_empty() || current.unwritten_len() > 0;
+            result = current.append(records);
+            self.sync.is_due |= is_touched;
+            if is_touched && result.is_ok() && moment == SyncMoment::InTurn {
+                result = current.sync();
+                self.sync.is_due = result.is_err();
+            }
+        }
+        if let Some(rewrite) = &mut self.rewrite {
+            result = result.and(rewrite.append(records, moment));
+        }
+        self.note_write(now, result)?;
+        self.sync_in_background(now);
+        Ok(())
+    }
+
+    fn sync_moment(&self) -> SyncMoment {
+        if self.options.sync == SyncPolicy::Always && !self.syncs_rest() {
+            SyncMoment::InTurn
+        } else {
+            SyncMoment::Later
+        }
+    }
+
+    /// Whether syncs are left out because the file is being rewritten.
+    fn syncs_rest(&self) -> bool {
+        self.options.sync_during_rewrite == SyncDuringRewrite::No && self.rewrite.is_some()
+    }
+
+    fn note_write(&mut self, now: MonoMs, result: io::Result<()>) -> io::Result<()> {
+        self.written_at = now;
+        match result {
+            Err(e) if self.options.sync == SyncPolicy::Always => return Err(e),
+            Err(e) => {
+                if self.error_logged_at.is_none_or(|at| now.ms_since(at) >= LOG_AGAIN_MS) {
+                    log::warn!("Error writing to the AOF file: {e}");
+                    self.error_logged_at = Some(now);
+                }
+                self.write_error = Some(e);
+            }
+            Ok(()) if self.write_error.take().is_some() => {
+                log::warn!("AOF write error looks solved, Disque can write again.");
+                self.error_logged_at = None;
+            }
+            Ok(()) => {}
+        }
+        Ok(())
+    }
+
+    fn sync_in_background(&mut self, now: MonoMs) {
+        let period_is_over = now.ms_since(self.sync.begun_at) >= SYNC_PERIOD_MS;
+        if self.options.sync != SyncPolicy::EverySecond
+            || !self.sync.is_due
+            || !period_is_over
+            || self.syncs_rest()
+        {
+            return;
+        }
+        if self.sync.in_flight.is_some() {
+            if !self.sync.is_counted {
+                self.sync.is_counted = true;
+                self.sync.delayed_count += 1;
+            }
+            return;
+        }
+        let Some(current) = &self.current else { return };
+        self.sync.in_flight = Some(self.disk.submit(Task::Sync(Arc::clone(current.file()))));
+        self.sync.is_due = false;
+        self.sync.is_counted = false;
+        self.sync.begun_at = now;
+    }
+
+    /// Why records are not safe at the moment, if so.
+    pub fn failure(&self) -> Option<&io::Error> {
+        self.write_error.as_ref().or(self.sync.error.as_ref())
+    }
+
+    /// When the loop has to come round for the file's sake.
+    pub fn next_timeout(&self) -> MonoMs {
+        let sync_at = if self.sync.is_due
+            && self.sync.in_flight.is_none()
+            && self.options.sync == SyncPolicy::EverySecond
+            && !self.syncs_rest()
+        {
+            self.sync.begun_at.plus_ms(SYNC_PERIOD_MS)
+        } else {
+            MonoMs::NEVER
+        };
+        let write_at = match self.write_error {
+            Some(_) => self.written_at.plus_ms(WRITE_AGAIN_MS),
+            None => MonoMs::NEVER,
+        };
+        let rewrite_at =
+            if self.waits_for_rewrite() { self.rewrite_again_at } else { MonoMs::NEVER };
+        sync_at.min(write_at).min(rewrite_at)
+    }
+
+    /// Learns what the thread has done.
+    pub fn handle_events(&mut self, now: MonoMs) {
+        while let Some(event) = self.disk.poll() {
+            if self.sync.in_flight == Some(event.ticket) {
+                self.note_synced(event.result);
+            } else {
+                self.pass_to_rewrite(now, event);
+            }
+        }
+        if self.waits_for_rewrite()
+            && self.rewrite_again_at <= now
+            && let Err(e) = self.begin_rewrite(now)
+        {
+            self.note_rewrite_failed(now, &e);
+        }
+    }
+
+    fn note_synced(&mut self, result: io::Result<()>) {
+        self.sync.in_flight = None;
+        if let Err(e) = &result {
+            log::warn!("Can't sync the AOF file: {e}");
+            self.sync.is_due = true;
+        }
+        self.sync.error = result.err();
+    }
+}
+
+/// Rewriting.
+impl Aof {
+    fn waits_for_rewrite(&self) -> bool {
+        self.state == AofState::WaitRewrite && self.rewrite.is_none()
+    }
+
+    pub fn is_rewriting(&self) -> bool {
+        self.rewrite.is_some()
+    }
+
+    /// Whether the file has grown enough since the last rewrite.
+    pub fn has_outgrown(&self, now: MonoMs, percentage: u32, len_min: u64) -> bool {
+        let Some(current) = &self.current else { return false };
+        if percentage == 0 || self.rewrite.is_some() || now < self.rewrite_again_at {
+            return false;
+        }
+        let growth = current.len().saturating_sub(self.base_len);
+        let growth_percent = u128::from(growth) * 100 / u128::from(self.base_len.max(1));
+        current.len() > len_min && growth_percent >= u128::from(percentage)
+    }
+
+    /// Begins a rewrite. From the next record on all must be handed to [`Aof::append`];
+    /// the jobs go to [`Aof::job_stream`].
+    pub fn begin_rewrite(&mut self, now: MonoMs) -> io::Result<()> {
+        self.rewrite = Some(Rewrite::begin(&self.path, self.options.incremental_sync)?);
+        self.rewrite_begun_at = now;
+        Ok(())
+    }
+
+    /// Where the records of jobs go at present. `None` when there is no rewrite, when it
+    /// has all of them, or while its thread has enough to do. To be asked for right after
+    /// the turn's records were appended, or the stream would not be in order.
+    pub fn job_stream(&mut self) -> Option<&mut Vec<u8>> {
+        self.rewrite.as_mut()?.job_stream(&mut self.disk)
+    }
+
+    /// The last job is in the stream.
+    pub fn end_of_jobs(&mut self) {
+        if let Some(rewrite) = &mut self.rewrite {
+            rewrite.end_of_jobs(&mut self.disk);
+        }
+    }
+
+    fn pass_to_rewrite(&mut self, now: MonoMs, event: Event) {
+        let moment = self.sync_moment();
+        let Some(rewrite) = &mut self.rewrite else { return };
+        match rewrite.handle_event(event, &mut self.disk, moment) {
+            None => {}
+            Some(Ok(file)) => {
+                self.rewrite = None;
+                self.note_replaced(now, file);
+            }
+            Some(Err(e)) => self.note_rewrite_failed(now, &e),
+        }
+    }
+
+    fn note_replaced(&mut self, now: MonoMs, file: AppendFile) {
+        let secs = now.ms_since(self.rewrite_begun_at) / 1000;
+        log::info!("AOF rewritten: {} bytes in {secs} s", file.len());
+        self.last_rewrite = LastRewrite::Ok;
+        self.last_rewrite_secs = Some(secs);
+        if self.state == AofState::Off {
+            self.disk.submit(Task::Close(Arc::clone(file.file())));
+            return;
+        }
+        self.base_len = file.len();
+        self.state = AofState::On;
+        self.sync.is_due = true;
+        if let Some(old) = self.current.replace(file) {
+            self.disk.submit(Task::Close(Arc::clone(old.file())));
+        }
+    }
+
+    fn note_rewrite_failed(&mut self, now: MonoMs, error: &io::Error) {
+        log::warn!("AOF rewrite failed: {error}");
+        self.last_rewrite = LastRewrite::Failed;
+        self.last_rewrite_secs = Some(now.ms_since(self.rewrite_begun_at) / 1000);
+        self.rewrite_again_at = now.plus_ms(REWRITE_AGAIN_MS);
+        self.abandon_rewrite();
+    }
+
+    fn abandon_rewrite(&mut self) {
+        if let Some(rewrite) = self.rewrite.take() {
+            self.disk.submit(Task::Close(rewrite.abandon()));
+        }
+    }
+
+    /// The figures of INFO.
+    pub fn figures(&self, now: MonoMs) -> AofFigures {
+        AofFigures {
+            current_len: self.current.as_ref().map_or(0, AppendFile::len),
+            base_len: self.base_len,
+            unwritten_len: self.current.as_ref().map_or(0, AppendFile::unwritten_len),
+            rewrite_unwritten_len: self.rewrite.as_ref().map_or(0, Rewrite::unwritten_len),
+            syncs_in_flight: usize::from(self.sync.in_flight.is_some()),
+            delayed_sync_count: self.sync.delayed_count,
+            last_rewrite_secs: self.last_rewrite_secs,
+            current_rewrite_secs: self
+                .rewrite
+                .as_ref()
+                .map(|_| now.ms_since(self.rewrite_begun_at) / 1000),
+            last_rewrite: self.last_rewrite,
+            waits_for_rewrite: self.waits_for_rewrite(),
+        }
+    }
+
+    /// CONFIG RESETSTAT.
+    pub fn reset_statistics(&mut self) {
+        self.sync.delayed_count = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::sync::mpsc::{self, Receiver};
+
+    const OPTIONS: AofOptions = AofOptions {
+        sync: SyncPolicy::EverySecond,
+        sync_during_rewrite: SyncDuringRewrite::Yes,
+        incremental_sync: IncrementalSync::Yes,
+    };
+
+    /// An append only file that is on, in a directory of its own, and what wakes the loop.
+    struct World {
+        dir: tempfile::TempDir,
+        aof: Aof,
+        wakes: Receiver<()>,
+        now: MonoMs,
+    }
+
+    impl World {
+        fn new(sync: SyncPolicy) -> Self {
+            let dir = tempfile::tempdir().expect("a temporary directory");
+            let mut world = Self::at(dir.path().join("disque.aof"), sync, dir);
+            world.aof.open().expect("a new file");
+            world
+        }
+
+        fn at(path: PathBuf, sync: SyncPolicy, dir: tempfile::TempDir) -> Self {
+            let (wake, wakes) = mpsc::channel();
+            let wake = Box::new(move || {
+                // The last event may come when nobody waits any more.
+                let _ = wake.send(());
+            });
+            let aof = Aof::new(path, AofOptions { sync, ..OPTIONS }, wake).expect("a thread");
+            Self { dir, aof, wakes, now: MonoMs(10_000) }
+        }
+
+        fn append(&mut self, records: &[u8]) {
+            self.aof.append(self.now, records).expect("the disk works");
+        }
+
+        /// Lets the thread finish until there is nothing to wait for.
+        fn settle(&mut self, is_settled: impl Fn(&Aof) -> bool) {
+            self.aof.handle_events(self.now);
+            while !is_settled(&self.aof) {
+                self.wakes.recv().expect("the thread lives");
+                self.aof.handle_events(self.now);
+            }
+        }
+
+        fn text(&self) -> Vec<u8> {
+            fs::read(self.aof.path()).expect("the file is there")
+        }
+
+        fn files(&self) -> usize {
+            fs::read_dir(self.dir.path()).expect("a directory").count()
+        }
+    }
+
+    fn no_rewrite(aof: &Aof) -> bool {
+        !aof.is_rewriting()
+    }
+
+    #[test]
+    fn records_are_in_the_file_when_the_turn_goes_on() {
+        for sync in [SyncPolicy::Always, SyncPolicy::EverySecond, SyncPolicy::Never] {
+            let mut world = World::new(sync);
+            world.append(b"one ");
+            world.append(b"");
+            world.append(b"two");
+            assert_eq!(world.text(), b"one two");
+            assert_eq!(world.aof.figures(world.now).current_len, 7);
+        }
+    }
+
+    #[test]
+    fn under_everysec_a_failure_is_told_and_under_always_it_is_final() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let mut world = World::at("/dev/full".into(), SyncPolicy::EverySecond, dir);
+        world.aof.open().expect("/dev/full opens");
+        world.append(b"record");
+        let failure = world.aof.failure().expect("it is full").to_string();
+        assert!(failure.starts_with("No space left on device"), "{failure}");
+        assert_eq!(world.aof.figures(world.now).unwritten_len, 6);
+        assert_eq!(world.aof.next_timeout(), world.now.plus_ms(WRITE_AGAIN_MS));
+        world.aof.set_options(AofOptions { sync: SyncPolicy::Always, ..OPTIONS });
+        world.aof.append(world.now, b"").expect_err("still full");
+    }
+
+    #[test]
+    fn everysec_syncs_once_a_second_without_further_records() {
+        let mut world = World::new(SyncPolicy::EverySecond);
+        assert_eq!(world.aof.next_timeout(), MonoMs::NEVER);
+        world.append(b"one");
+        assert_eq!(world.aof.figures(world.now).syncs_in_flight, 1);
+        world.settle(|aof| aof.sync.in_flight.is_none());
+        world.append(b"two");
+        let due_at = world.now.plus_ms(SYNC_PERIOD_MS);
+        assert_eq!(world.aof.next_timeout(), due_at);
+        world.now = due_at;
+        world.append(b"");
+        world.settle(|aof| aof.sync.in_flight.is_none());
+        assert_eq!(world.aof.next_timeout(), MonoMs::NEVER);
+        assert_eq!(world.aof.figures(world.now).delayed_sync_count, 0);
+    }
+
+    #[test]
+    fn a_rewrite_is_one_stream_of_jobs_and_records_in_the_order_they_came() {
+        for sync in [SyncPolicy::Always, SyncPolicy::EverySecond, SyncPolicy::Never] {
+            let mut world = World::new(sync);
+            world.append(b"old records ");
+            world.aof.begin_rewrite(world.now).expect("begun");
+            world.aof.job_stream().expect("it begins with jobs").extend_from_slice(b"job1 ");
+            world.append(b"record1 ");
+            world.aof.job_stream().expect("there is room").extend_from_slice(b"job2 ");
+            world.aof.end_of_jobs();
+            assert!(world.aof.job_stream().is_none());
+            world.append(b"record2 ");
+            world.settle(no_rewrite);
+            world.append(b"record3");
+            assert_eq!(world.text(), b"job1 record1 job2 record2 record3");
+            assert_eq!(world.files(), 1);
+            let figures = world.aof.figures(world.now);
+            assert_eq!(figures.last_rewrite, LastRewrite::Ok);
+            assert_eq!((figures.current_len, figures.base_len), (33, 26));
+        }
+    }
+
+    #[test]
+    fn the_old_file_has_every_record_until_the_new_one_is_in_its_place() {
+        let mut world = World::new(SyncPolicy::Never);
+        world.append(b"a");
+        world.aof.begin_rewrite(world.now).expect("begun");
+        world.append(b"b");
+        world.aof.job_stream().expect("it begins with jobs").extend_from_slice(b"jobs");
+        assert_eq!(world.text(), b"ab");
+        world.aof.end_of_jobs();
+        world.append(b"c");
+        let text = world.text();
+        assert!(text == b"abc" || text == b"bjobsc", "{text:?}");
+        world.settle(no_rewrite);
+        assert_eq!(world.text(), b"bjobsc");
+    }
+
+    #[test]
+    fn the_thread_s_backlog_is_bounded() {
+        let mut world = World::new(SyncPolicy::Never);
+        world.aof.begin_rewrite(world.now).expect("begun");
+        let mut streamed = 0;
+        while streamed < 64 * 1024 * 1024 {
+            if let Some(stream) = world.aof.job_stream() {
+                stream.extend_from_slice(&[b'x'; 128 * 1024]);
+                streamed += 128 * 1024;
+            } else {
+                world.wakes.recv().expect("the thread lives");
+                world.aof.handle_events(world.now);
+            }
+            let waiting = world.aof.figures(world.now).rewrite_unwritten_len;
+            assert!(waiting < 10 * 1024 * 1024, "{waiting} bytes");
+        }
+        world.aof.end_of_jobs();
+        world.settle(no_rewrite);
+        assert_eq!(world.text().len(), streamed);
+    }
+
+    #[test]
+    fn turning_it_on_waits_for_a_rewrite_and_off_ends_one() {
+        let mut world = World::new(SyncPolicy::EverySecond);
+        world.append(b"early ");
+        world.aof.turn_off();
+        assert_eq!((world.aof.state(), world.aof.takes_records()), (AofState::Off, false));
+        world.append(b"lost ");
+        world.aof.turn_on(world.now).expect("begun");
+        assert_eq!((world.aof.state(), world.aof.takes_records()), (AofState::WaitRewrite, true));
+        world.aof.turn_off();
+        assert!(!world.aof.is_rewriting());
+        assert_eq!(world.text(), b"early ");
+        world.aof.turn_on(world.now).expect("begun");
+        world.append(b"late");
+        world.aof.end_of_jobs();
+        world.settle(no_rewrite);
+        assert_eq!(world.aof.state(), AofState::On);
+        assert_eq!(world.text(), b"late");
+        assert_eq!(world.files(), 1);
+    }
+
+    #[test]
+    fn a_rewrite_while_it_is_off_leaves_a_file_and_it_off() {
+        let mut world = World::new(SyncPolicy::EverySecond);
+        world.aof.turn_off();
+        world.aof.begin_rewrite(world.now).expect("begun");
+        assert!(world.aof.takes_records());
+        world.aof.job_stream().expect("it begins with jobs").extend_from_slice(b"jobs");
+        world.aof.end_of_jobs();
+        world.settle(no_rewrite);
+        assert_eq!(world.text(), b"jobs");
+        assert_eq!((world.aof.state(), world.aof.takes_records()), (AofState::Off, false));
+    }
+
+    #[test]
+    fn a_rewrite_that_fails_leaves_the_old_file_and_is_tried_again_when_it_is_needed() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = dir.path().join("disque.aof");
+        // No file can be renamed over this.
+        fs::create_dir_all(path.join("x")).expect("created");
+        let mut world = World::at(path.clone(), SyncPolicy::Always, dir);
+        world.aof.turn_on(world.now).expect("begun");
+        world.aof.end_of_jobs();
+        world.settle(no_rewrite);
+        let figures = world.aof.figures(world.now);
+        assert_eq!((figures.last_rewrite, figures.waits_for_rewrite), (LastRewrite::Failed, true));
+        assert_eq!(world.files(), 1);
+        fs::remove_dir_all(path).expect("removed");
+        world.now = world.aof.next_timeout();
+        world.aof.handle_events(world.now);
+        assert!(world.aof.is_rewriting());
+        world.aof.end_of_jobs();
+        world.settle(no_rewrite);
+        assert_eq!(world.aof.state(), AofState::On);
+        assert_eq!(world.aof.figures(world.now).last_rewrite, LastRewrite::Ok);
+    }
+
+    #[test]
+    fn a_file_outgrows_what_it_was_after_its_last_rewrite() {
+        let mut world = World::new(SyncPolicy::Never);
+        world.append(&[b'x'; 100]);
+        world.aof.base_len = 100;
+        assert!(!world.aof.has_outgrown(world.now, 100, 0));
+        world.append(&[b'x'; 100]);
+        assert!(world.aof.has_outgrown(world.now, 100, 0));
+        assert!(!world.aof.has_outgrown(world.now, 101, 0));
+        assert!(!world.aof.has_outgrown(world.now, 100, 200));
+        assert!(!world.aof.has_outgrown(world.now, 0, 0));
+        world.aof.begin_rewrite(world.now).expect("begun");
+        assert!(!world.aof.has_outgrown(world.now, 100, 0));
+    }
+}

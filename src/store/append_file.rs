@@ -1,0 +1,135 @@
+//! A file that grows at its end, on a disk that may be full.
+//!
+//! What cannot be written is kept and tried again, from the very byte at which the disk
+//! gave up, so nothing is in the file twice and nothing is left out.
+//!
+//! Invariant: `len` bytes are in the file and `unwritten` belong behind them.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::sync::Arc;
+
+/// A file that is open for appending, shared with the disk's thread.
+#[derive(Debug)]
+pub struct AppendFile {
+    file: Arc<File>,
+    len: u64,
+    unwritten: Vec<u8>,
+}
+
+impl AppendFile {
+    /// Opens or creates a file, to go on at its end.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = File::options().append(true).create(true).open(path)?;
+        let len = file.metadata()?.len();
+        Ok(Self::new(Arc::new(file), len))
+    }
+
+    /// Goes on behind the `len` bytes of a file.
+    pub fn new(file: Arc<File>, len: u64) -> Self {
+        Self { file, len, unwritten: Vec::new() }
+    }
+
+    /// Appends what is still unwritten, then the records. On an error, what could not be
+    /// written is kept for the next call; an empty one tries again.
+    pub fn append(&mut self, records: &[u8]) -> io::Result<()> {
+        if self.unwritten.is_empty() {
+            let (written, result) = write_all(&self.file, records);
+            self.len += written as u64;
+            self.unwritten.extend_from_slice(&records[written..]);
+            result
+        } else {
+            self.unwritten.extend_from_slice(records);
+            let (written, result) = write_all(&self.file, &self.unwritten);
+            self.len += written as u64;
+            if written == self.unwritten.len() {
+                // Gives back what a long failure gathered.
+                self.unwritten = Vec::new();
+            } else {
+                self.unwritten.drain(..written);
+            }
+            result
+        }
+    }
+
+    pub fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    /// Bytes in the file.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub fn unwritten_len(&self) -> usize {
+        self.unwritten.len()
+    }
+
+    pub fn file(&self) -> &Arc<File> {
+        &self.file
+    }
+}
+
+/// Writes until all is written or an error comes, and tells how far it came.
+fn write_all(mut file: &File, bytes: &[u8]) -> (usize, io::Result<()>) {
+    let mut written = 0;
+    while written < bytes.len() {
+        match file.write(&bytes[written..]) {
+            Ok(0) => return (written, Err(io::ErrorKind::WriteZero.into())),
+            Ok(len) => written += len,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return (written, Err(e)),
+        }
+    }
+    (written, Ok(()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read as _;
+    use std::os::fd::{FromRawFd as _, OwnedFd};
+
+    /// A pipe whose writing end refuses what does not fit.
+    fn pipe() -> (File, File) {
+        let mut ends = [0; 2];
+        // SAFETY: pipe2 fills the two numbers, which are ours alone then.
+        let (reader, writer) = unsafe {
+            assert_eq!(libc::pipe2(ends.as_mut_ptr(), libc::O_NONBLOCK), 0);
+            (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1]))
+        };
+        (reader.into(), writer.into())
+    }
+
+    #[test]
+    fn a_write_that_stops_halfway_goes_on_from_there() {
+        let (mut reader, writer) = pipe();
+        let mut file = AppendFile::new(Arc::new(writer), 0);
+        let records: Vec<u8> = (0..200_000u32).flat_map(u32::to_le_bytes).collect();
+        let (first, rest) = records.split_at(150_000);
+        file.append(first).expect_err("more than a pipe holds");
+        assert!(!file.is_empty());
+        let mut read = Vec::new();
+        let mut chunk = vec![0; 10_000];
+        let mut unappended = rest;
+        while read.len() < records.len() {
+            let len = reader.read(&mut chunk).expect("some");
+            read.extend_from_slice(&chunk[..len]);
+            let next;
+            (next, unappended) = unappended.split_at(unappended.len().min(5_000));
+            // Whether it fits does not matter: what does not is kept.
+            let _ = file.append(next);
+            assert_eq!(
+                file.len() + file.unwritten_len() as u64,
+                (records.len() - unappended.len()) as u64
+            );
+        }
+        assert!(read == records);
+        assert_eq!(file.unwritten_len(), 0);
+    }
+}

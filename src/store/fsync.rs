@@ -1,0 +1,160 @@
+//! The thread that waits for the disk, so that the loop need not.
+//!
+//! Tasks go through a channel and are done strictly in their order; what became of each
+//! comes back through another as an [`Event`] with the task's ticket. After each event
+//! the thread calls `wake`, which makes the loop turn. Files are shared with the loop:
+//! the one that lets go last closes, and the tasks see to it that this is the thread,
+//! because closing the last descriptor of a large deleted file takes long.
+//!
+//! The thread ends when its [`DiskThread`] is dropped.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+
+/// Called on the thread when there is an event.
+pub type Wake = Box<dyn Fn() + Send>;
+
+/// Tells the events of one task from those of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket(u64);
+
+#[derive(Debug)]
+pub enum Task {
+    Write {
+        file: Arc<File>,
+        bytes: Vec<u8>,
+    },
+    Sync(Arc<File>),
+    /// Gives a written file the name of another, durably: the file is synced, renamed,
+    /// and its directory synced.
+    Replace {
+        file: Arc<File>,
+        from: PathBuf,
+        to: PathBuf,
+    },
+    Close(Arc<File>),
+}
+
+/// What became of a task. Closing makes no event.
+#[derive(Debug)]
+pub struct Event {
+    pub ticket: Ticket,
+    pub result: io::Result<()>,
+}
+
+pub struct DiskThread {
+    tasks: Sender<(Ticket, Task)>,
+    events: Receiver<Event>,
+    next_ticket: u64,
+}
+
+impl DiskThread {
+    /// Starts the thread. Fails when the system gives no more threads.
+    pub fn start(wake: Wake) -> io::Result<Self> {
+        let (tasks, todo) = mpsc::channel();
+        let (done, events) = mpsc::channel();
+        thread::Builder::new()
+            .name("disque-disk".into())
+            .spawn(move || work(&todo, &done, &*wake))?;
+        Ok(Self { tasks, events, next_ticket: 0 })
+    }
+
+    pub fn submit(&mut self, task: Task) -> Ticket {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        self.tasks.send((ticket, task)).expect("the thread lives as long as this");
+        ticket
+    }
+
+    /// The next event, if there is one by now.
+    pub fn poll(&mut self) -> Option<Event> {
+        self.events.try_recv().ok()
+    }
+
+    /// Waits for the next event.
+    #[cfg(test)]
+    pub fn wait(&mut self) -> Event {
+        self.events.recv().expect("the thread lives as long as this")
+    }
+}
+
+fn work(todo: &Receiver<(Ticket, Task)>, done: &Sender<Event>, wake: &dyn Fn()) {
+    for (ticket, task) in todo {
+        let result = match task {
+            Task::Write { file, bytes } => (&*file).write_all(&bytes),
+            Task::Sync(file) => file.sync_data(),
+            Task::Replace { file, from, to } => {
+                file.sync_all().and_then(|()| rename_durably(&from, &to))
+            }
+            Task::Close(_) => continue,
+        };
+        if done.send(Event { ticket, result }).is_err() {
+            return;
+        }
+        wake();
+    }
+}
+
+/// Renames a file and syncs the directory. When only the latter fails, the name is
+/// the new file's all the same, so that is no error: it is logged.
+pub fn rename_durably(from: &Path, to: &Path) -> io::Result<()> {
+    fs::rename(from, to)?;
+    let dir = match to.parent() {
+        Some(dir) if dir != Path::new("") => dir,
+        _ => Path::new("."),
+    };
+    if let Err(e) = File::open(dir).and_then(|dir| dir.sync_all()) {
+        log::warn!("Can't sync the directory {}: {e}", dir.display());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    #[test]
+    fn tasks_are_done_in_order_and_each_event_wakes() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let (from, to) = (dir.path().join("new"), dir.path().join("old"));
+        fs::write(&to, b"old").expect("write");
+        let file = Arc::new(File::create(&from).expect("create"));
+        let wakes = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&wakes);
+        let wake = Box::new(move || {
+            counter.fetch_add(1, SeqCst);
+        });
+        let mut disk = DiskThread::start(wake).expect("a thread");
+        let mut tickets = Vec::new();
+        for bytes in [&b"one "[..], b"two"] {
+            let task = Task::Write { file: Arc::clone(&file), bytes: bytes.to_vec() };
+            tickets.push(disk.submit(task));
+        }
+        tickets.push(disk.submit(Task::Sync(Arc::clone(&file))));
+        disk.submit(Task::Close(Arc::clone(&file)));
+        tickets.push(disk.submit(Task::Replace { file, from, to: to.clone() }));
+        for ticket in tickets {
+            let event = disk.wait();
+            assert_eq!(event.ticket, ticket);
+            event.result.expect("nothing fails here");
+        }
+        assert_eq!(fs::read(&to).expect("read"), b"one two");
+        assert!(wakes.load(SeqCst) >= 3);
+    }
+
+    #[test]
+    fn a_failed_task_says_why_and_the_next_is_done() {
+        let mut disk = DiskThread::start(Box::new(|| {})).expect("a thread");
+        let full = Arc::new(File::options().write(true).open("/dev/full").expect("/dev/full"));
+        disk.submit(Task::Write { file: full, bytes: vec![0; 10] });
+        let null = Arc::new(File::options().write(true).open("/dev/null").expect("/dev/null"));
+        disk.submit(Task::Write { file: null, bytes: vec![0; 10] });
+        assert_eq!(disk.wait().result.expect_err("full").kind(), io::ErrorKind::StorageFull);
+        disk.wait().result.expect("written");
+    }
+}
