@@ -60,6 +60,7 @@ use error::CommandError;
 use job::JobRef;
 use jobs::Jobs;
 use outbox::Outbox;
+use persistence::Storage;
 use queue::{QueueRef, Queues};
 use timer::{Timer, TimerTable};
 
@@ -94,6 +95,7 @@ pub struct Engine {
     /// Room for the jobs that a GETJOB fetches; empty between commands.
     fetched: Vec<JobRef>,
     memory_level: u8,
+    storage: Storage,
     last_ctime: u64,
 }
 
@@ -116,6 +118,7 @@ impl Engine {
             progress: BTreeMap::new(),
             fetched: Vec::new(),
             memory_level: 0,
+            storage: Storage::Works,
             last_ctime: 0,
             rng,
         }
@@ -167,7 +170,9 @@ impl Engine {
             {
                 budget -= 1;
                 self.replicate_again(r);
-            } else if let Some(r) = self.jobs.pop_due(now.mono, &mut budget) {
+            } else if self.storage != Storage::Loading
+                && let Some(r) = self.jobs.pop_due(now.mono, &mut budget)
+            {
                 self.process_due(r);
             } else if budget == 0 {
                 break;

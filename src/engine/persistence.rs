@@ -4,6 +4,10 @@
 //! happens in between is in it only after a rewrite. Differs from C: an at-most-once
 //! job's DELJOB is written when it is fetched, so that no restart delivers it again,
 //! and jobs lent by other nodes are written as well.
+//!
+//! While the file is being loaded, memory does not say yet what this node knows, so
+//! messages about jobs are not heard and jobs sleep; while it cannot be written, no
+//! copies are taken of peers, which would believe them safe.
 
 use crate::base::time::{MonoMs, Now, UnixMs};
 use crate::proto::aof_record::{self, AofRecord};
@@ -67,7 +71,24 @@ pub(super) fn saturate_u32(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
+/// How the append only file is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Storage {
+    /// As the policy says, or there is no such file.
+    Works,
+    /// Its jobs are being loaded.
+    Loading,
+    /// It cannot be written.
+    Fails,
+}
+
 impl Engine {
+    /// Says how the append only file is doing from now on.
+    pub fn set_storage(&mut self, now: Now, storage: Storage) {
+        self.now = now;
+        self.storage = storage;
+    }
+
     pub(super) fn log_loadjob(&mut self, r: JobRef) {
         if self.config.aof == Aof::On {
             let mut aof = core::mem::take(&mut self.out.aof);
@@ -134,15 +155,17 @@ impl Engine {
         self.jobs.insert(job)
     }
 
-    /// Takes in a record of the append only file.
+    /// Takes in a record of the append only file, without writing it there again.
     pub fn load(&mut self, now: Now, record: &AofRecord<'_>) {
         self.now = now;
+        let aof = core::mem::replace(&mut self.config.aof, Aof::Off);
         match record {
             AofRecord::DelJob(id) => {
                 self.delete(id);
             }
             AofRecord::LoadJob(record) => self.load_job(record),
         }
+        self.config.aof = aof;
     }
 
     /// A later record of a known job replaces the earlier one: the file may hold both
@@ -197,5 +220,281 @@ impl Engine {
             }
         }
         (slot, More::Yes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::ids::{ClientId, JobId, NodeId};
+    use crate::engine::command::{COMMANDS, Call, Outcome};
+    use crate::engine::config::EngineConfig;
+    use crate::proto::reply::Resp;
+    use crate::proto::request::{Args, RequestParser};
+
+    const GOLDEN: &[u8] = include_bytes!("../../tests/golden/disque.aof");
+    const ME: NodeId = NodeId([b'a'; 40]);
+
+    /// A node alone and its append only file.
+    struct Node {
+        engine: Engine,
+        now: Now,
+        file: Vec<u8>,
+    }
+
+    impl Node {
+        fn new() -> Self {
+            let now = Now { wall: UnixMs(1_800_000_000_000), mono: MonoMs(1_000_000) };
+            Self { engine: engine(EnqueueAtLoad::No, now), now, file: Vec::new() }
+        }
+
+        /// Runs a command, its words between spaces, to its reply; its records are safe then.
+        fn call(&mut self, line: &str) -> String {
+            let mut input = format!("{line}\r\n").into_bytes();
+            let mut ranges = Vec::new();
+            RequestParser::default().parse(&mut input, &mut ranges).expect("a valid line");
+            let args = Args::new(&input, &ranges);
+            let call = Call { client: ClientId { slot: 1, generation: 1 }, resp: Resp::V2, args };
+            let command = COMMANDS.iter().find(|row| row.spec.name.as_bytes() == &args[0]);
+            let command = command.expect("a command of the engine");
+            while self.engine.call(self.now, command, &call) == Outcome::Again {}
+            self.persist();
+            let replies = core::mem::take(&mut self.engine.out.replies);
+            String::from_utf8(replies.bytes).expect("replies of these tests are text")
+        }
+
+        fn add(&mut self, line: &str) -> String {
+            let reply = self.call(line);
+            let id = reply.strip_prefix('+').unwrap_or_else(|| panic!("{line}: {reply}"));
+            id.trim_end().to_owned()
+        }
+
+        /// A field of SHOW.
+        fn show(&mut self, id: &str, field: &str) -> String {
+            let reply = self.call(&format!("show {id}"));
+            let (_, value) = reply.split_once(&format!("\r\n{field}\r\n")).expect("a known job");
+            let value = value.strip_prefix('$').and_then(|bulk| bulk.split_once("\r\n"));
+            let value = value.map_or_else(|| reply.split_once(&format!("\r\n{field}\r\n:")), Some);
+            value.expect("a value").1.lines().next().expect("a line").to_owned()
+        }
+
+        fn persist(&mut self) {
+            self.file.append(&mut self.engine.out.aof);
+        }
+
+        fn pass(&mut self, ms: u64) {
+            for _ in 0..ms.div_ceil(10) {
+                self.now.wall = self.now.wall.plus_ms(10);
+                self.now.mono = self.now.mono.plus_ms(10);
+                while self.engine.handle_timeout(self.now, 10) == More::Yes {}
+            }
+            self.persist();
+        }
+
+        /// What a kill -9 and a start make of the node, half a second later.
+        fn crash(&mut self, enqueue: EnqueueAtLoad) {
+            self.now.wall = self.now.wall.plus_ms(500);
+            self.now.mono = MonoMs(5000);
+            self.engine = engine(enqueue, self.now);
+            self.engine.set_storage(self.now, Storage::Loading);
+            let file = core::mem::take(&mut self.file);
+            let mut rest = &file[..];
+            while let Some((len, record)) = aof_record::next(rest).expect("records are whole") {
+                self.engine.load(self.now, &record);
+                rest = &rest[len..];
+            }
+            self.engine.set_storage(self.now, Storage::Works);
+            assert!(rest.is_empty() && self.engine.out.aof.is_empty());
+            self.engine.check_invariants();
+            self.file = file;
+        }
+
+        fn rewrite(&mut self) {
+            self.file.clear();
+            assert_eq!(self.engine.rewrite_slice(0, usize::MAX, &mut self.file).1, More::No);
+        }
+
+        /// The jobs that a rewrite would write, in an order of their own.
+        fn job_ids(&self) -> Vec<JobId> {
+            let mut records = Vec::new();
+            self.engine.rewrite_slice(0, usize::MAX, &mut records);
+            let mut ids = Vec::new();
+            let mut rest = &records[..];
+            while let Some((len, record)) = aof_record::next(rest).expect("records are whole") {
+                let AofRecord::LoadJob(job) = record else { panic!("a rewrite deletes nothing") };
+                ids.push(job.id);
+                rest = &rest[len..];
+            }
+            ids.sort();
+            ids
+        }
+    }
+
+    fn engine(enqueue_at_load: EnqueueAtLoad, now: Now) -> Engine {
+        let config = EngineConfig { aof: Aof::On, enqueue_at_load, ..EngineConfig::default() };
+        Engine::new(config, ME, [7; 32], now)
+    }
+
+    const NOTHING: &str = "*-1\r\n";
+
+    #[test]
+    fn a_queued_job_is_active_after_a_crash_and_back_within_its_retry() {
+        let mut node = Node::new();
+        let kept = node.add("addjob q kept 0 retry 3");
+        let acked = node.add("addjob q acked 0 retry 3");
+        node.call(&format!("ackjob {acked}"));
+        node.crash(EnqueueAtLoad::No);
+        assert_eq!(node.call("qlen q"), ":0\r\n");
+        assert_eq!(node.show(&kept, "state"), "active");
+        assert_eq!(node.call(&format!("show {acked}")), "$-1\r\n");
+        node.pass(2500);
+        assert_eq!(node.call("getjob nohang from q"), NOTHING);
+        node.pass(1000);
+        assert!(node.call("getjob nohang from q").contains(&kept));
+    }
+
+    #[test]
+    fn a_delayed_job_keeps_its_due_time() {
+        let mut node = Node::new();
+        node.add("addjob q body 0 delay 10 retry 300");
+        node.pass(4000);
+        node.crash(EnqueueAtLoad::No);
+        node.pass(5000);
+        assert_eq!(node.call("qlen q"), ":0\r\n");
+        node.pass(600);
+        assert_eq!(node.call("qlen q"), ":1\r\n");
+    }
+
+    #[test]
+    fn a_job_that_expired_meanwhile_is_skipped() {
+        let mut node = Node::new();
+        node.add("addjob q body 0 ttl 10");
+        node.now.wall = node.now.wall.plus_ms(20_000);
+        node.crash(EnqueueAtLoad::No);
+        assert_eq!(node.engine.job_count(), 0);
+    }
+
+    #[test]
+    fn an_at_most_once_job_leaves_the_file_when_it_is_fetched() {
+        for enqueue in [EnqueueAtLoad::No, EnqueueAtLoad::Yes] {
+            let mut node = Node::new();
+            node.add("addjob q body 0 retry 0 replicate 1");
+            assert!(node.call("getjob from q").contains("body"));
+            node.crash(enqueue);
+            node.pass(10_000);
+            assert_eq!(node.call("getjob nohang from q"), NOTHING);
+            assert_eq!(node.engine.job_count(), 0);
+        }
+    }
+
+    #[test]
+    fn a_planned_restart_leaves_every_job_where_it_was() {
+        let mut node = Node::new();
+        let once = node.add("addjob q once 0 retry 0 replicate 1");
+        let again = node.add("addjob q again 0 retry 100");
+        let active = node.add("addjob q active 0 retry 100");
+        assert!(node.call("getjob count 3 from q").contains("active"));
+        node.call(&format!("nack {again}"));
+        node.call(&format!("enqueue {again}"));
+        let waiting = node.add("addjob q waiting 0 retry 0 replicate 1");
+        for _ in 0..3 {
+            node.rewrite();
+            node.crash(EnqueueAtLoad::Yes);
+            assert_eq!(node.call("qlen q"), ":2\r\n");
+            assert_eq!(node.show(&again, "nacks"), "1");
+            assert_eq!(node.show(&again, "additional-deliveries"), "0");
+            assert_eq!(node.show(&active, "state"), "active");
+            assert_eq!(node.show(&waiting, "state"), "queued");
+            assert_eq!(node.call(&format!("show {once}")), "$-1\r\n");
+        }
+        // A crash before anything was written: the at-most-once job is still to be had.
+        node.crash(EnqueueAtLoad::Yes);
+        assert!(node.call("getjob count 10 from q").contains("waiting"));
+        node.crash(EnqueueAtLoad::Yes);
+        assert!(!node.call("getjob count 10 from q").contains("waiting"));
+    }
+
+    #[test]
+    fn a_later_record_of_a_job_replaces_the_earlier() {
+        let mut node = Node::new();
+        let id = node.add("addjob q body 0 retry 100");
+        node.call("getjob from q");
+        node.call(&format!("nack {id}"));
+        let mut records = core::mem::take(&mut node.file);
+        node.rewrite();
+        records.append(&mut node.file);
+        node.file = records;
+        node.crash(EnqueueAtLoad::No);
+        assert_eq!(node.engine.job_count(), 1);
+        assert_eq!(node.show(&id, "nacks"), "1");
+    }
+
+    #[test]
+    fn a_rewrite_in_slices_among_changes_loads_to_the_jobs_that_are_there() {
+        for seed in 0..50u8 {
+            let mut node = Node::new();
+            let mut rng = crate::base::rng::Rng::from_seed([seed; 32]);
+            let mut ids = Vec::new();
+            let (mut stream, mut slot, mut more) = (Vec::new(), 0, More::No);
+            for step in 0..200 {
+                if step == 50 {
+                    more = More::Yes;
+                }
+                match rng.below(5) {
+                    0 | 1 => {
+                        let retry = rng.below(2) * 100;
+                        ids.push(node.add(&format!("addjob q b 0 replicate 1 retry {retry}")));
+                    }
+                    2 => drop(node.call("getjob nohang from q")),
+                    3 if !ids.is_empty() => {
+                        let id = ids.swap_remove(rng.index(ids.len()));
+                        node.call(&format!("ackjob {id}"));
+                    }
+                    _ if !ids.is_empty() => {
+                        let id = ids[rng.index(ids.len())].clone();
+                        node.call(&format!("nack {id}"));
+                    }
+                    _ => {}
+                }
+                let records = core::mem::take(&mut node.file);
+                if step >= 50 {
+                    stream.extend_from_slice(&records);
+                }
+                if more == More::Yes {
+                    (slot, more) = node.engine.rewrite_slice(slot, 1, &mut stream);
+                }
+            }
+            assert_eq!(more, More::No, "the rewrite came to its end");
+            let expected = node.job_ids();
+            node.file = stream;
+            node.crash(EnqueueAtLoad::No);
+            assert_eq!(node.job_ids(), expected, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn jobs_sleep_while_others_are_loaded() {
+        let mut node = Node::new();
+        node.add("addjob q body 0 retry 1");
+        node.crash(EnqueueAtLoad::No);
+        node.engine.set_storage(node.now, Storage::Loading);
+        node.pass(5000);
+        assert_eq!(node.call("qlen q"), ":0\r\n");
+        node.engine.set_storage(node.now, Storage::Works);
+        node.pass(10);
+        assert_eq!(node.call("qlen q"), ":1\r\n");
+    }
+
+    #[test]
+    fn a_file_of_the_c_server_is_loaded() {
+        let mut node = Node::new();
+        let Ok(Some((_, AofRecord::LoadJob(first)))) = aof_record::next(GOLDEN) else {
+            panic!("it begins with a job")
+        };
+        node.now.wall = UnixMs(first.ctime / 1_000_000);
+        node.file = GOLDEN.to_vec();
+        node.crash(EnqueueAtLoad::Yes);
+        assert_eq!(node.call("qlen plain"), ":2\r\n");
+        assert!(node.call("getjob from plain").contains("hello"));
     }
 }

@@ -15,7 +15,7 @@ use super::delivery::Nack;
 use super::job::{Job, JobFlags, JobRef};
 use super::jobs::Replication;
 use super::node_set::{ME, NodeRef};
-use super::persistence::{Form, record_of};
+use super::persistence::{Form, Storage, record_of};
 
 /// One more node is asked this often. C: DELAYED_JOB_ADD_NODE_MIN_PERIOD.
 const ADD_NODE_AFTER_MS: u64 = 50;
@@ -182,6 +182,7 @@ impl Engine {
     /// REPLJOB: a node wants a copy kept here.
     pub(super) fn on_repl_job(&mut self, from: NodeRef, record: &JobRecord<'_>, confirm: Confirm) {
         if self.takes_no_copies()
+            || self.storage == Storage::Fails
             || self.queues.find_live(record.queue).is_some_and(|queue| queue.pause.is_in())
         {
             return;
