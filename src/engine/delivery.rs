@@ -106,7 +106,8 @@ impl Engine {
         true
     }
 
-    /// Takes the oldest job of a queue for delivery, here or on another node.
+    /// Takes the oldest job of a queue for delivery, here or on another node. An
+    /// at-most-once job leaves the append only file before it leaves the server.
     pub(super) fn fetch(&mut self, q: QueueRef) -> Option<JobRef> {
         let queue = self.queues[q].live_mut()?;
         let r = queue.jobs.pop_first()?;
@@ -115,20 +116,18 @@ impl Engine {
         let job = &mut self.jobs[r];
         job.set_state(JobState::Active);
         job.flags.set(JobFlags::DELIVERED);
+        if job.is_at_most_once() {
+            self.log_deljob(r);
+        }
         Some(r)
     }
 
-    /// Takes the oldest job of a queue for a client. An at-most-once job leaves the
-    /// append only file before it leaves the server.
+    /// Takes the oldest job of a queue for a client, unless the queue is paused for output.
     pub(super) fn fetch_for_client(&mut self, q: QueueRef) -> Option<JobRef> {
         if self.queues[q].live()?.pause.is_out() {
             return None;
         }
-        let r = self.fetch(q)?;
-        if self.jobs[r].is_at_most_once() {
-            self.log_deljob(r);
-        }
-        Some(r)
+        self.fetch(q)
     }
 
     /// Gives jobs to the clients that wait for them, first come first served.
