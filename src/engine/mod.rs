@@ -106,13 +106,13 @@ impl Engine {
         let (job_key, queue_key) = (rng.bytes(), rng.bytes());
         Self {
             out: Outbox::default(),
+            cluster: Cluster::new(me, &config),
             config,
             now,
             jobs: Jobs::new(job_key, now.mono),
             ack_only: AckOnlyJobs::default(),
             queues: Queues::new(queue_key),
             blocked: Blocked::default(),
-            cluster: Cluster::new(me),
             timers: TimerTable::new(now.mono),
             replicating: BTreeSet::new(),
             progress: BTreeMap::new(),
@@ -204,6 +204,7 @@ impl Engine {
 
     pub fn set_config(&mut self, now: Now, config: EngineConfig) {
         self.now = now;
+        self.cluster.configure(&config);
         self.config = config;
     }
 
@@ -353,6 +354,7 @@ impl Engine {
     /// Panics unless everything that is kept twice agrees. Costs time in proportion to
     /// all there is: for tests, the simulator and DEBUG.
     pub fn check_invariants(&self) {
+        self.cluster.check_invariants();
         self.jobs.check_invariants();
         self.blocked.check_invariants();
         self.ack_only.check_invariants();

@@ -39,6 +39,8 @@ pub struct ConnectToken(pub u64);
 pub enum LinkWish {
     /// Connect to a peer's bus; answered by `link_up` or `link_failed`.
     Connect { token: ConnectToken, addr: SocketAddr },
+    /// Give up a connect, if it is still under way; not answered.
+    Cancel(ConnectToken),
     /// Close a link; not answered.
     Drop(LinkId),
 }

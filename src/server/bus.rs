@@ -26,6 +26,7 @@ pub const LISTENER_TOKENS: u8 = 3;
 
 /// A link as the server keeps it.
 pub struct BusLink {
+    id: LinkId,
     link: Link,
     /// What the engine calls it until it is up.
     wished_as: Option<ConnectToken>,
@@ -42,9 +43,9 @@ impl Server {
                 Some((stream, Some(peer))) => {
                     let event_loop = &self.event_loop;
                     let accepted = self.links.insert_with(|slot, generation| {
-                        let token = token_of(LinkId { slot, generation });
-                        let link = Link::accepted(stream, peer, event_loop, token)?;
-                        Ok::<_, io::Error>(BusLink::new(link, None))
+                        let id = LinkId { slot, generation };
+                        let link = Link::accepted(stream, peer, event_loop, token_of(id))?;
+                        Ok::<_, io::Error>(BusLink::new(id, link, None))
                     });
                     match accepted {
                         Ok(()) => log::debug!("Accepted cluster node {peer}"),
@@ -63,13 +64,21 @@ impl Server {
         let source = self.bus_source;
         let event_loop = &self.event_loop;
         let connecting = self.links.insert_with(|slot, generation| {
-            let token = token_of(LinkId { slot, generation });
-            let link = Link::connect(peer, source, event_loop, token)?;
-            Ok::<_, io::Error>(BusLink::new(link, Some(wish)))
+            let id = LinkId { slot, generation };
+            let link = Link::connect(peer, source, event_loop, token_of(id))?;
+            Ok::<_, io::Error>(BusLink::new(id, link, Some(wish)))
         });
         if let Err(error) = connecting {
             log::debug!("Unable to connect to cluster node {peer}: {error}");
             self.engine.link_failed(self.clock.now, wish);
+        }
+    }
+
+    /// Gives up a connect that is still under way, as the engine wished.
+    pub(super) fn cancel_connect(&mut self, wish: ConnectToken) {
+        let connecting = self.links.iter().find(|link| link.wished_as == Some(wish));
+        if let Some(id) = connecting.map(|link| link.id) {
+            self.drop_link(id);
         }
     }
 
@@ -224,8 +233,8 @@ impl Server {
 }
 
 impl BusLink {
-    fn new(link: Link, wished_as: Option<ConnectToken>) -> Self {
-        Self { link, wished_as, is_read_closed: false, is_still_ready: false }
+    fn new(id: LinkId, link: Link, wished_as: Option<ConnectToken>) -> Self {
+        Self { id, link, wished_as, is_read_closed: false, is_still_ready: false }
     }
 }
 

@@ -30,6 +30,7 @@ impl Server {
         for wish in std::mem::take(&mut self.engine.out.links) {
             match wish {
                 LinkWish::Connect { token, addr } => self.connect_link(token, addr),
+                LinkWish::Cancel(token) => self.cancel_connect(token),
                 LinkWish::Drop(link) => self.drop_link(link),
             }
         }

@@ -195,6 +195,8 @@ impl Sim {
                     .position(|peer| peer.ip == addr.ip() && addr.port() == PORT + BUS_PORT_OFFSET);
                 self.network.connect(&mut self.rng, self.now_ms, node, *token, target);
             }
+            // One that comes up nevertheless is dropped.
+            LinkWish::Cancel(_) => {}
             LinkWish::Drop(link) => self.network.close(self.now_ms, node, *link),
         }
     }

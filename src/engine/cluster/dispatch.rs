@@ -1,17 +1,24 @@
-//! Messages about jobs, from known nodes only: one function a message.
+//! Who is believed, and messages about jobs: one function a message.
+//!
+//! Anyone may ping and is answered, and anyone may ask to be met with MEET. Everything
+//! else is believed of known nodes only: messages of others, and of somebody who uses
+//! this node's own ID, change nothing.
 //!
 //! Right bytes at the wrong moment are normal here and change nothing. A job that is
 //! acked on this node stays acked whatever a peer says of it: the peer is told so.
 
-use crate::base::ids::JobId;
+use crate::base::ids::{JobId, LinkId};
+use crate::base::time::Now;
 use crate::engine::Engine;
 use crate::engine::ack::Known;
 use crate::engine::delivery::Nack;
 use crate::engine::job::{JobFlags, JobRef, JobState};
-use crate::engine::node_set::NodeRef;
+use crate::engine::node_set::{ME, NodeRef};
 use crate::engine::queue::Pause;
 use crate::engine::replication::Confirm;
-use crate::proto::bus::{Message, MessageFlags};
+use crate::proto::bus::{GossipKind, Header, Message, MessageFlags};
+
+use super::LinkEnds;
 
 /// Which of the two messages that put a job's next delivery off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,13 +28,43 @@ enum PutOff {
 }
 
 impl Engine {
-    /// A message about jobs or queues, from a node that is known.
-    pub(super) fn job_message(
+    /// A message of a peer came on a link.
+    pub fn bus_message(
         &mut self,
-        from: NodeRef,
-        flags: MessageFlags,
+        now: Now,
+        link: LinkId,
+        ends: LinkEnds,
+        header: &Header,
         message: &Message<'_>,
     ) {
+        self.now = now;
+        self.cluster.stats.messages_received += 1;
+        match *message {
+            Message::Ping(gossip) => {
+                self.on_heartbeat(link, ends, header, GossipKind::Ping, gossip);
+            }
+            Message::Pong(gossip) => {
+                self.on_heartbeat(link, ends, header, GossipKind::Pong, gossip);
+            }
+            Message::Meet(gossip) => {
+                self.on_heartbeat(link, ends, header, GossipKind::Meet, gossip);
+            }
+            _ => {
+                if let Some(from) = self.known_sender(header) {
+                    self.message_of_node(from, header.message_flags, message);
+                }
+            }
+        }
+        self.serve_ready();
+    }
+
+    /// The sender, if what it says is to be believed.
+    pub(super) fn known_sender(&self, header: &Header) -> Option<NodeRef> {
+        self.cluster.find(&header.sender).filter(|node| *node != ME)
+    }
+
+    /// A message other than a heartbeat, from a node that is known.
+    fn message_of_node(&mut self, from: NodeRef, flags: MessageFlags, message: &Message<'_>) {
         match message {
             Message::ReplJob(record) => {
                 let confirm =
@@ -52,7 +89,8 @@ impl Engine {
             Message::Pause { queue, flags } => {
                 self.set_pause(queue, Pause::NONE.with(Pause(*flags)))
             }
-            Message::Ping(_) | Message::Pong(_) | Message::Meet(_) | Message::Fail(_) => {}
+            Message::Fail(about) => self.on_fail(from, *about),
+            Message::Ping(_) | Message::Pong(_) | Message::Meet(_) => {}
         }
     }
 

@@ -1,59 +1,131 @@
 //! The nodes of the cluster as this node knows them, and the ways to speak to them.
 //!
+//! Each node makes a link to each other one and sends on it; what it is asked on the
+//! links that others made, it answers there. No link, no message: nothing is kept for
+//! later.
+//!
+//! | room | what it decides |
+//! |---|---|
+//! | [`node`] | what is known of a node |
+//! | [`links`] | links wished for, made and lost |
+//! | [`handshake`] | from an address to a node that is known |
+//! | [`heartbeat`] | PING, PONG and MEET, and what they tell of their sender |
+//! | [`gossip`] | what they tell of others |
+//! | [`failure`] | who does not answer, and what a majority thinks of it |
+//! | [`roster`] | membership seen and changed by hand, and kept in a file |
+//! | [`dispatch`] | who is believed; messages about jobs |
+//!
 //! A node gets a [`NodeRef`] when its handshake is complete, and keeps it: forgotten
-//! nodes stay in the table, since jobs may still name them. No link, no message:
-//! nothing is kept for later.
+//! nodes stay in the table, since jobs may still name them, and one that comes back
+//! under its ID gets its old reference.
+//!
+//! Invariants: every node of the table is either known or forgotten; `others` and
+//! `reachable` are known nodes without this one; every link and every connect under
+//! way belongs to the one node or handshake that names it.
 
 pub mod dispatch;
+mod failure;
+mod gossip;
+mod handshake;
+mod heartbeat;
+mod links;
+mod node;
+mod roster;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
 
 use core::net::IpAddr;
 use std::collections::BTreeMap;
 
 use crate::base::ids::{LinkId, NodeId};
 use crate::base::rng::Rng;
+use crate::base::time::MonoMs;
 use crate::proto::bus::{self, Header, Message, MessageFlags, NodeFlags};
 
 use super::Engine;
+use super::config::{Announce, EngineConfig};
 use super::node_set::{ME, NodeRef};
 use super::outbox::{ConnectToken, Outbox};
-use crate::base::time::Now;
+pub(in crate::engine) use handshake::Begun;
+use handshake::Handshake;
+pub use links::LinkEnds;
+use node::{Contact, Link, Node};
+pub use roster::Stats;
+pub(in crate::engine) use roster::{Forgotten, Leaving, Reset};
 
-/// A node that completed its handshake once, this one included.
-#[derive(Debug)]
-pub struct Node {
-    pub id: NodeId,
-    pub ip: Option<IpAddr>,
-    pub port: u16,
-    pub flags: NodeFlags,
-    /// The link that this node made to it.
-    pub link: Option<LinkId>,
+/// Whom a link of this node leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Peer {
+    Node(NodeRef),
+    /// By its temporary ID.
+    Handshake(NodeId),
 }
 
 pub struct Cluster {
     nodes: Vec<Node>,
+    /// Known nodes.
     index: BTreeMap<NodeId, NodeRef>,
-    leaving: bool,
-}
-
-/// The addresses of the two ends of a link, as its socket has them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LinkEnds {
-    pub local: IpAddr,
-    pub peer: IpAddr,
+    forgotten: BTreeMap<NodeId, NodeRef>,
+    /// Known nodes but this one, in an order without meaning: samples are drawn here.
+    others: Vec<NodeRef>,
+    reachable: Vec<NodeRef>,
+    handshakes: BTreeMap<NodeId, Handshake>,
+    links: BTreeMap<LinkId, Peer>,
+    connects: BTreeMap<ConnectToken, Peer>,
+    last_token: u64,
+    /// Until when gossip does not bring a forgotten node back.
+    blacklist: BTreeMap<NodeId, MonoMs>,
+    /// As peers reached it; what is announced goes before it.
+    my_ip: Option<IpAddr>,
+    /// As configured; what is announced goes before it.
+    my_port: u16,
+    announce: Announce,
+    watch: failure::Watch,
+    stats: Stats,
 }
 
 impl Cluster {
-    pub fn new(me: NodeId) -> Self {
-        let myself = Node { id: me, ip: None, port: 0, flags: NodeFlags::MYSELF, link: None };
-        Self { nodes: vec![myself], index: BTreeMap::from([(me, ME)]), leaving: false }
+    pub fn new(me: NodeId, config: &EngineConfig) -> Self {
+        Self {
+            nodes: vec![Node::new(me, NodeFlags::MYSELF)],
+            index: BTreeMap::from([(me, ME)]),
+            forgotten: BTreeMap::new(),
+            others: Vec::new(),
+            reachable: Vec::new(),
+            handshakes: BTreeMap::new(),
+            links: BTreeMap::new(),
+            connects: BTreeMap::new(),
+            last_token: 0,
+            blacklist: BTreeMap::new(),
+            my_ip: None,
+            my_port: config.port,
+            announce: config.announce.clone(),
+            watch: failure::Watch::default(),
+            stats: Stats::default(),
+        }
+    }
+
+    pub fn configure(&mut self, config: &EngineConfig) {
+        self.my_port = config.port;
+        self.announce = config.announce.clone();
     }
 
     pub fn my_id(&self) -> &NodeId {
-        &self.nodes[0].id
+        &self.node(ME).id
     }
 
     pub fn id(&self, node: NodeRef) -> NodeId {
-        self.nodes[usize::from(node.0)].id
+        self.node(node).id
+    }
+
+    fn node(&self, node: NodeRef) -> &Node {
+        &self.nodes[usize::from(node.0)]
+    }
+
+    fn node_mut(&mut self, node: NodeRef) -> &mut Node {
+        &mut self.nodes[usize::from(node.0)]
     }
 
     /// A known node by its ID; forgotten ones are not known.
@@ -76,44 +148,105 @@ impl Cluster {
     }
 
     pub fn is_leaving(&self) -> bool {
-        self.leaving
+        self.node(ME).flags.has(NodeFlags::LEAVING)
     }
 
     /// Whether there is a link on which messages to the node can go.
     pub fn is_linked(&self, node: NodeRef) -> bool {
-        self.nodes[usize::from(node.0)].link.is_some()
-    }
-
-    fn is_reachable(&self, node: NodeRef) -> bool {
-        let flags = self.nodes[usize::from(node.0)].flags;
-        node != ME && !flags.has(NodeFlags::PFAIL | NodeFlags::FAIL | NodeFlags::LEAVING)
+        self.node(node).contact.link.up().is_some()
     }
 
     /// How many nodes may get new copies of jobs.
     pub fn reachable_count(&self) -> usize {
-        self.known().filter(|node| self.is_reachable(*node)).count()
+        self.reachable.len()
     }
 
     /// The nodes that may get new copies of jobs, in random order.
     pub fn reachable_shuffled(&self, rng: &mut Rng) -> Vec<NodeRef> {
-        let mut nodes: Vec<NodeRef> =
-            self.known().filter(|node| self.is_reachable(*node)).collect();
+        let mut nodes = self.reachable.clone();
         for i in (1..nodes.len()).rev() {
             nodes.swap(i, rng.index(i + 1));
         }
         nodes
     }
 
+    fn is_reachable(&self, node: NodeRef) -> bool {
+        let out_of_reach =
+            NodeFlags::PFAIL | NodeFlags::FAIL | NodeFlags::LEAVING | NodeFlags::DELETED;
+        node != ME && !self.node(node).flags.has(out_of_reach)
+    }
+
+    /// The only way in which flags change, so that `reachable` follows.
+    fn set_flags(&mut self, node: NodeRef, flags: NodeFlags) {
+        let was_reachable = self.is_reachable(node);
+        self.node_mut(node).flags = flags;
+        match (was_reachable, self.is_reachable(node)) {
+            (false, true) => self.reachable.push(node),
+            (true, false) => self.reachable.retain(|reachable| *reachable != node),
+            _ => {}
+        }
+    }
+
+    /// Adds a node whose ID is not known; one that was forgotten comes back. `None` when
+    /// no reference is left for it.
+    fn add(&mut self, id: NodeId, contact: Contact) -> Option<NodeRef> {
+        let node = match self.forgotten.remove(&id) {
+            Some(node) => node,
+            None => {
+                let node = NodeRef(u16::try_from(self.nodes.len()).ok()?);
+                self.nodes.push(Node::new(id, NodeFlags::DELETED));
+                node
+            }
+        };
+        self.node_mut(node).contact = contact;
+        self.index.insert(id, node);
+        self.others.push(node);
+        self.set_flags(node, NodeFlags::default());
+        Some(node)
+    }
+
+    /// Takes a node out of the cluster. What it reported is void.
+    fn remove(&mut self, out: &mut Outbox, node: NodeRef) {
+        self.others.retain(|other| *other != node);
+        self.detach(out, node);
+        for other in &mut self.nodes {
+            other.reports.retain(|report| report.by != node);
+        }
+    }
+
+    /// Takes all nodes but this one out of the cluster.
+    fn remove_all(&mut self, out: &mut Outbox) {
+        self.reachable.clear();
+        for node in core::mem::take(&mut self.others) {
+            self.detach(out, node);
+        }
+    }
+
+    fn detach(&mut self, out: &mut Outbox, node: NodeRef) {
+        let id = self.id(node);
+        self.unlink(out, Peer::Node(node));
+        self.index.remove(&id);
+        self.forgotten.insert(id, node);
+        self.set_flags(node, NodeFlags::DELETED);
+        self.node_mut(node).reports.clear();
+    }
+
+    fn rename_me(&mut self, id: NodeId) {
+        let old_id = core::mem::replace(&mut self.node_mut(ME).id, id);
+        self.index.remove(&old_id);
+        self.index.insert(id, ME);
+    }
+
     fn header(&self, message_flags: MessageFlags) -> Header {
-        let me = &self.nodes[0];
+        let me = self.node(ME);
         Header {
             sender: me.id,
-            ip: None,
-            port: me.port,
+            ip: self.announce.ip,
+            port: self.announce.port.unwrap_or(self.my_port),
             flags: me.flags,
             state: 0,
             message_flags,
-            reserved: [0; 34],
+            reserved: Header::announce_bus_port(self.announce.bus_port),
         }
     }
 
@@ -147,13 +280,46 @@ impl Cluster {
         let start = out.frames.bytes.len();
         let mut encode = Some(encode);
         for node in to {
-            let Some(link) = self.nodes[usize::from(node.0)].link.filter(|_| node != ME) else {
-                continue;
-            };
+            let Some(link) = self.node(node).contact.link.up() else { continue };
             if let Some(encode) = encode.take() {
                 encode(&mut out.frames.bytes, &self.header(flags));
             }
+            self.stats.messages_sent += 1;
             out.frames.sends.push((link, start..out.frames.bytes.len()));
+        }
+    }
+
+    /// Panics unless everything that is kept twice agrees.
+    pub fn check_invariants(&self) {
+        assert_eq!(self.index.len() + self.forgotten.len(), self.nodes.len());
+        assert_eq!(self.others.len() + 1, self.index.len(), "all known nodes but this one");
+        for (id, node) in self.index.iter().chain(&self.forgotten) {
+            assert_eq!(self.id(*node), *id, "a node is found by its ID");
+            let is_forgotten = self.node(*node).flags.has(NodeFlags::DELETED);
+            assert_eq!(is_forgotten, self.forgotten.contains_key(id));
+            self.check_link(Peer::Node(*node), &self.node(*node).contact.link);
+        }
+        let mut reachable = self.reachable.clone();
+        reachable.sort_unstable();
+        let all = (0..self.nodes.len()).filter_map(|place| u16::try_from(place).ok()).map(NodeRef);
+        assert!(reachable.into_iter().eq(all.filter(|node| self.is_reachable(*node))));
+        for (id, handshake) in &self.handshakes {
+            self.check_link(Peer::Handshake(*id), &handshake.contact.link);
+        }
+        let nodes = self.nodes.iter().map(|node| &node.contact.link);
+        let handshakes = self.handshakes.values().map(|handshake| &handshake.contact.link);
+        let links: Vec<&Link> = nodes.chain(handshakes).collect();
+        let up_count = links.iter().filter(|link| link.up().is_some()).count();
+        let connecting_count =
+            links.iter().filter(|link| matches!(link, Link::Connecting { .. })).count();
+        assert_eq!((self.links.len(), self.connects.len()), (up_count, connecting_count));
+    }
+
+    fn check_link(&self, peer: Peer, link: &Link) {
+        match link {
+            Link::None => {}
+            Link::Connecting { token, .. } => assert_eq!(self.connects.get(token), Some(&peer)),
+            Link::Up { id, .. } => assert_eq!(self.links.get(id), Some(&peer)),
         }
     }
 }
@@ -164,36 +330,11 @@ impl Engine {
         &self.cluster
     }
 
-    /// A message of a peer came on a link.
-    pub fn bus_message(
-        &mut self,
-        now: Now,
-        _link: LinkId,
-        _ends: LinkEnds,
-        header: &Header,
-        message: &Message<'_>,
-    ) {
-        self.now = now;
-        if let Some(from) = self.cluster.find(&header.sender) {
-            self.job_message(from, header.message_flags, message);
-        }
-        self.serve_ready();
+    /// Every 100 ms. C: cluster.c clusterCron.
+    pub(super) fn cluster_cron(&mut self) {
+        let mut budget = self.cluster.connect_budget();
+        self.look_after_handshakes(&mut budget);
+        self.ping_somebody();
+        self.watch_nodes(&mut budget);
     }
-
-    /// A link that was wished for is there.
-    pub fn link_up(&mut self, now: Now, _link: LinkId, _token: ConnectToken) {
-        self.now = now;
-    }
-
-    /// A link that was wished for could not be made.
-    pub fn link_failed(&mut self, now: Now, _token: ConnectToken) {
-        self.now = now;
-    }
-
-    /// A link is gone, made by this node or by the other.
-    pub fn link_down(&mut self, now: Now, _link: LinkId) {
-        self.now = now;
-    }
-
-    pub(super) fn cluster_cron(&mut self) {}
 }

@@ -9,6 +9,7 @@ pub mod ack;
 pub mod addjob;
 pub mod cluster;
 pub mod getjob;
+pub mod hello;
 pub mod job;
 pub mod queue;
 pub mod scan;

@@ -21,11 +21,24 @@ pub struct GossipEntry {
     /// The node's client port.
     pub port: u16,
     pub flags: NodeFlags,
-    /// Zeros from C nodes, which do not look at them.
+    /// Zeros from C nodes, which do not look at them. The last four bytes are a number: the
+    /// node's bus port when that is not its client port + 10000.
     pub tail: [u8; 6],
 }
 
 impl GossipEntry {
+    /// The tail of an entry; zeros for `None`.
+    pub fn announce_bus_port(bus_port: Option<u16>) -> [u8; 6] {
+        let [high, low] = bus_port.unwrap_or(0).to_be_bytes();
+        [0, 0, 0, 0, high, low]
+    }
+
+    /// The node's bus port, if the sender announces one.
+    pub fn announced_bus_port(&self) -> Option<u16> {
+        let [_, _, number @ ..] = self.tail;
+        u16::try_from(u32::from_be_bytes(number)).ok().filter(|bus_port| *bus_port != 0)
+    }
+
     fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self {
             node: decode_node_id(reader)?,

@@ -13,6 +13,7 @@ pub const HEADER_LEN: usize = 144;
 
 /// An address as text, padded with zeros. C: NET_IP_STR_LEN.
 const IP_TEXT_LEN: usize = 46;
+const RESERVED_LEN: usize = 34;
 const SIGNATURE: [u8; 4] = *b"DbuZ";
 const VERSION: u16 = 1;
 /// Where the total length stands.
@@ -94,8 +95,35 @@ pub struct Header {
     pub state: u8,
     /// What is special about this message.
     pub message_flags: MessageFlags,
-    /// Zeros from C nodes, which do not look at them. Extensions are announced here.
-    pub reserved: [u8; 34],
+    /// Zeros from C nodes, which do not look at them. Extensions are announced here; see
+    /// [`Header::announce_bus_port`].
+    pub reserved: [u8; RESERVED_LEN],
+}
+
+/// In front of an announced bus port.
+const BUS_PORT_MARK: [u8; 4] = *b"port";
+
+impl Header {
+    /// The reserved bytes of a node whose bus port is not its client port + 10000:
+    /// `port` and two bytes of number. Zeros for `None`, as C nodes send.
+    pub fn announce_bus_port(bus_port: Option<u16>) -> [u8; RESERVED_LEN] {
+        let mut reserved = [0; RESERVED_LEN];
+        if let Some(bus_port) = bus_port {
+            let [high, low] = bus_port.to_be_bytes();
+            let [m, a, r, k] = BUS_PORT_MARK;
+            let announced = [m, a, r, k, high, low];
+            reserved.iter_mut().zip(announced).for_each(|(byte, said)| *byte = said);
+        }
+        reserved
+    }
+
+    /// The bus port that the sender announces, if it does.
+    pub fn announced_bus_port(&self) -> Option<u16> {
+        let mut reader = Reader::new(&self.reserved);
+        let mark: [u8; 4] = reader.array().ok()?;
+        let bus_port = reader.u16_be().ok()?;
+        (mark == BUS_PORT_MARK && bus_port != 0).then_some(bus_port)
+    }
 }
 
 /// The parts of a header that belong to the message.
@@ -226,6 +254,20 @@ mod tests {
         assert_eq!(frame_len(b"GET / HT"), Err(DecodeError::BadSignature));
         assert_eq!(frame_len(b"DbuZ\0\0\0\x8f"), Err(DecodeError::BadLength));
         assert_eq!(frame_len(b"DbuZ\xff\xff\xff\xff"), Err(DecodeError::TooLong));
+    }
+
+    #[test]
+    fn an_announced_bus_port_is_read_back_and_zeros_announce_none() {
+        let announced = |reserved| {
+            let sender = NodeId::from_random([7; 20]);
+            let (flags, message_flags) = (NodeFlags::MYSELF, MessageFlags::NONE);
+            let header =
+                Header { sender, ip: None, port: 1, flags, state: 0, message_flags, reserved };
+            header.announced_bus_port()
+        };
+        assert_eq!(announced(Header::announce_bus_port(Some(17_001))), Some(17_001));
+        assert_eq!(announced(Header::announce_bus_port(None)), None);
+        assert_eq!(announced([1; RESERVED_LEN]), None);
     }
 
     #[test]

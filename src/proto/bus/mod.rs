@@ -14,6 +14,11 @@
 //! borrows from its frame, and nothing in it is believed: that its sender is known, and
 //! what it says makes sense just now, is for the engine to judge.
 //!
+//! A node that is not reached at its socket's address and client port + 10000 says so:
+//! its address stands in the header's own field, its client port in the place of the
+//! real one, its bus port behind a mark in the reserved bytes, and in the last four bytes
+//! of entries about it. C nodes look at the client port alone.
+//!
 //! Invariant: what [`encode`] writes, C nodes read, and the other way round, byte for byte.
 
 mod gossip;

@@ -1,0 +1,172 @@
+//! From an address to a node that is known.
+//!
+//! A handshake has an address and a temporary ID. It begins with CLUSTER MEET, with the
+//! MEET of a node that is not known, or with gossip. The first answer on its link says
+//! who is there, and then it is a node; without one it ends at its timeout.
+//!
+//! Differs from C, which takes in whoever answers, and sends MEET to addresses it has
+//! from gossip: then two clusters merge once a node of one takes over an address of
+//! the other. Here an address that came with an ID must answer with that ID, and gets
+//! its MEET afterwards; only CLUSTER MEET takes what comes.
+
+use log::{debug, warn};
+
+use crate::base::ids::{LinkId, NodeId};
+use crate::base::limits::HANDSHAKES_MAX;
+use crate::base::time::MonoMs;
+use crate::engine::Engine;
+use crate::engine::node_set::NodeRef;
+use crate::engine::outbox::LinkWish;
+use crate::proto::bus::{GossipKind, Header};
+
+use super::node::{Address, Contact};
+use super::{LinkEnds, Peer};
+
+/// Strangers that sent MEET take no more of [`HANDSHAKES_MAX`] than this, so that they
+/// cannot keep others out.
+const STRANGERS_MAX: usize = HANDSHAKES_MAX / 2;
+/// C: clusterCron, handshake_timeout.
+const TIMEOUT_MIN_MS: u64 = 1000;
+
+/// What a handshake was begun for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// CLUSTER MEET.
+    Command,
+    /// A MEET of this node came from there.
+    Meet(NodeId),
+    /// A known node told that this one is there.
+    Gossip(NodeId),
+}
+
+#[derive(Debug)]
+pub(super) struct Handshake {
+    pub reason: Reason,
+    began_at: MonoMs,
+    pub contact: Contact,
+    /// The log says already that the bus port cannot be reached.
+    is_reported: bool,
+}
+
+impl Handshake {
+    fn is_at(&self, address: &Address) -> bool {
+        self.contact.address.is_some_and(|own| (own.ip, own.port) == (address.ip, address.port))
+    }
+}
+
+/// Whether a handshake could be begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) enum Begun {
+    /// Or is under way already.
+    Yes,
+    /// Too many are under way.
+    No,
+}
+
+impl Engine {
+    /// Begins a handshake, unless one with that address is under way. A node that sent
+    /// MEET is answered in any case: the other one may be about to time out.
+    pub(super) fn begin_handshake(&mut self, reason: Reason, address: Address) -> Begun {
+        let under_way =
+            self.cluster.handshakes.iter().find(|(_, handshake)| handshake.is_at(&address));
+        match (reason, under_way.map(|(&id, handshake)| (id, handshake.reason))) {
+            (Reason::Meet(_), _) | (_, None) => {}
+            // This one was asked for by hand: its peer has to get a MEET.
+            (Reason::Command, Some((id, Reason::Meet(_) | Reason::Gossip(_)))) => {
+                self.end_handshake(id);
+            }
+            (Reason::Command | Reason::Gossip(_), Some(_)) => return Begun::Yes,
+        }
+        let handshakes_max =
+            if matches!(reason, Reason::Meet(_)) { STRANGERS_MAX } else { HANDSHAKES_MAX };
+        if self.cluster.handshakes.len() >= handshakes_max {
+            return Begun::No;
+        }
+        let contact = Contact { address: Some(address), ..Contact::default() };
+        let began_at = self.now.mono;
+        let handshake = Handshake { reason, began_at, contact, is_reported: false };
+        self.cluster.handshakes.insert(NodeId::from_random(self.rng.bytes()), handshake);
+        Begun::Yes
+    }
+
+    /// Ends a handshake, come to nothing or not needed any more.
+    pub(super) fn end_handshake(&mut self, id: NodeId) {
+        self.cluster.unlink(&mut self.out, Peer::Handshake(id));
+        self.cluster.handshakes.remove(&id);
+    }
+
+    /// Somebody answered on the link of a handshake. Returns the node that it has become.
+    pub(super) fn handshake_answered(
+        &mut self,
+        id: NodeId,
+        link: LinkId,
+        ends: LinkEnds,
+        header: &Header,
+    ) -> Option<NodeRef> {
+        let sender = header.sender;
+        if let Some(known) = self.cluster.find(&sender) {
+            debug!("Handshake: node {sender} is known, updating its address if needed.");
+            self.update_address(known, ends, header);
+            self.end_handshake(id);
+            return None;
+        }
+        let reason = self.cluster.handshakes[&id].reason;
+        let is_welcome = match reason {
+            Reason::Command => true,
+            Reason::Meet(expected) => expected == sender,
+            Reason::Gossip(expected) => expected == sender && !self.is_blacklisted(&sender),
+        };
+        if !is_welcome {
+            debug!("Handshake: node {sender} answered where another one was expected.");
+            self.end_handshake(id);
+            return None;
+        }
+        let handshake = self.cluster.handshakes.remove(&id)?;
+        let Some(node) = self.cluster.add(sender, handshake.contact) else {
+            warn!("No room for node {sender}: too many nodes were known since the start.");
+            self.cluster.links.remove(&link);
+            self.out.links.push(LinkWish::Drop(link));
+            return None;
+        };
+        debug!("Handshake with node {sender} completed.");
+        self.cluster.links.insert(link, Peer::Node(node));
+        self.out.save_nodes = true;
+        if matches!(reason, Reason::Gossip(_)) {
+            self.send_gossip(link, GossipKind::Meet, Some(node));
+        }
+        Some(node)
+    }
+
+    /// Ends the handshakes that take too long, and connects the others.
+    pub(super) fn look_after_handshakes(&mut self, budget: &mut usize) {
+        let timeout_ms = self.config.node_timeout_ms.max(TIMEOUT_MIN_MS);
+        let ids: Vec<NodeId> = self.cluster.handshakes.keys().copied().collect();
+        for id in ids {
+            let handshake = &self.cluster.handshakes[&id];
+            if self.now.mono.ms_since(handshake.began_at) > timeout_ms {
+                if handshake.contact.link.up().is_none() {
+                    self.handshake_unreachable(id);
+                }
+                self.end_handshake(id);
+            } else {
+                let peer = Peer::Handshake(id);
+                self.cluster.connect(&mut self.out, self.now.mono, peer, budget);
+            }
+        }
+    }
+
+    /// Says in the log, once, that a node that was to be met cannot be reached.
+    pub(super) fn handshake_unreachable(&mut self, id: NodeId) {
+        let Some(handshake) = self.cluster.handshakes.get_mut(&id) else { return };
+        let Some(address) = handshake.contact.address else { return };
+        if handshake.reason == Reason::Command && !handshake.is_reported {
+            handshake.is_reported = true;
+            warn!(
+                "CLUSTER MEET {} {}: the bus port {} could not be reached. Nodes speak to each \
+                 other on their client port + 10000: check that the node runs and that no \
+                 firewall blocks this port, in both directions.",
+                address.ip, address.port, address.bus_port
+            );
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! HELLO without arguments: the nodes that a client may speak to. The command's row is
+//! the server's, since HELLO with arguments is about the connection.
+
+use crate::base::ids::ClientId;
+use crate::engine::Engine;
+use crate::proto::bus::NodeFlags;
+use crate::proto::nodes_conf::{LinkState, NodeLine};
+use crate::proto::reply::Resp;
+
+/// The version of the reply's form.
+const FORM_VERSION: i64 = 1;
+
+impl Engine {
+    /// Replies `[1, own ID, [id, ip, port, priority] ...]`, this node included and those in
+    /// handshake too; a smaller priority is a better node.
+    ///
+    /// C: this node's address is empty until a peer told it; clients take that for the
+    /// address they dialled.
+    pub fn hello(&mut self, client: ClientId, resp: Resp) {
+        let lines = self.cluster.node_lines(self.now);
+        let lines: Vec<NodeLine> = lines.chain(self.cluster.handshake_lines(self.now)).collect();
+        let id = *self.cluster.my_id();
+        let mut reply = self.reply(client, resp);
+        reply.array(2 + lines.len());
+        reply.integer(FORM_VERSION);
+        reply.bulk(id.0);
+        for line in &lines {
+            reply.array(4);
+            reply.bulk(line.id.0);
+            reply.bulk(line.ip.map(|ip| ip.to_string()).unwrap_or_default());
+            reply.bulk_integer(i64::from(line.port));
+            reply.bulk_integer(priority(line));
+        }
+    }
+}
+
+fn priority(line: &NodeLine) -> i64 {
+    if line.flags.has(NodeFlags::FAIL | NodeFlags::LEAVING) {
+        100
+    } else if line.flags.has(NodeFlags::PFAIL) {
+        10
+    } else if line.link == LinkState::Disconnected {
+        5
+    } else {
+        1
+    }
+}
