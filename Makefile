@@ -2,7 +2,8 @@
 
 CARGO   ?= cargo
 CARGO_TARGET_DIR ?= $(CURDIR)/target
-export CARGO_TARGET_DIR
+DISQUE_C ?=
+export CARGO_TARGET_DIR DISQUE_C
 
 PREFIX     ?= /usr/local
 BINDIR     ?= $(PREFIX)/bin
@@ -43,8 +44,8 @@ sim: ## Run the simulator; SEED=n repeats one run, SEEDS=n asks for that many
 	$(CARGO) test $(BUILD) --test simulation -- --nocapture
 
 .PHONY: bench
-bench: all ## Measure, beside the C server when DISQUE_C names one
-	bench/run $(SERVER) $(DISQUE_C)
+bench: all ## Measure beside the C server at DISQUE_C, Redis and beanstalkd; ARGS=--list
+	bench/compare $(ARGS)
 
 .PHONY: fmt
 fmt: ## Format the sources

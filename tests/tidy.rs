@@ -355,6 +355,41 @@ fn limits_are_all_enforced_somewhere() {
     assert_none(&complaints, "a limit that nothing looks at limits nothing");
 }
 
+/// The names in the rows of the command tables, in upper case.
+fn commands() -> Vec<String> {
+    let mut names = Vec::new();
+    for file in rust_files().iter().filter(|file| file.path.ends_with("/command.rs")) {
+        let rows = file.text.lines().filter_map(|line| line.trim().strip_prefix("row(\""));
+        names.extend(rows.filter_map(|row| row.split('"').next()).map(str::to_uppercase));
+    }
+    assert!(names.len() > 10, "the tables were found");
+    names
+}
+
+#[test]
+fn commands_are_documented_where_they_are_carried_out() {
+    let files = rust_files();
+    let mut complaints = commands();
+    complaints.retain(|name| {
+        !files.iter().filter(|file| file.path.contains("/commands/")).any(|file| {
+            let opening = format!("/// {name}");
+            file.text.lines().any(|line| line.starts_with(&opening))
+        })
+    });
+    assert_none(&complaints, "a command's function opens with `/// NAME arguments -> reply`");
+}
+
+#[test]
+fn commands_are_each_sent_by_a_test() {
+    let tests: Vec<File> = tree()
+        .into_iter()
+        .filter(|file| file.path.starts_with("tests/") && file.path != "tests/tidy.rs")
+        .collect();
+    let mut complaints = commands();
+    complaints.retain(|name| !tests.iter().any(|file| mentions(&file.text, name)));
+    assert_none(&complaints, "a command that no test sends may not work");
+}
+
 #[test]
 fn paths_are_found_in_every_form() {
     let found = |code: &str| paths_from(code, "crate").into_iter().collect::<Vec<_>>();

@@ -3,7 +3,6 @@
 import contextlib
 import pathlib
 import random
-import signal
 import socket
 import subprocess
 import tempfile
@@ -55,26 +54,26 @@ class Server:
             raise
         return self
 
-    def __exit__(self, error, *_):
-        ended_by_itself = self._process.poll() not in (None, -signal.SIGKILL)
-        report = self._report()
+    def __exit__(self, *_):
         self.kill()
         self._folder.cleanup()
-        if ended_by_itself and error is None:
-            raise SystemExit(f"the server ended by itself:\n{report}")
 
     def kill(self):
         self._process.kill()
         self._process.wait()
 
+    def has_ended(self):
+        return self._process.poll() is not None
+
+    def report(self):
+        """The end of what it printed."""
+        return self._log.read_text(errors="replace")[-4000:]
+
     def _wait_until_ready(self):
         give_up_at = time.monotonic() + READY_WITHIN_SECS
-        while time.monotonic() < give_up_at and self._process.poll() is None:
+        while time.monotonic() < give_up_at and not self.has_ended():
             with contextlib.suppress(ConnectionRefusedError):
                 socket.create_connection(("127.0.0.1", self.port)).close()
                 return
             time.sleep(0.01)
-        raise SystemExit(f"the server did not start:\n{self._report()}")
-
-    def _report(self):
-        return self._log.read_text(errors="replace")[-4000:]
+        raise SystemExit(f"the server did not start:\n{self.report()}")
