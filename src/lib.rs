@@ -3,7 +3,7 @@
 //! The layers, and who may use whom:
 //!
 //! ```text
-//! bin/*     may use: server, cli, store, proto
+//! bin/*     may use: server, cli, store, proto, base
 //! server/   may use: engine, net, store, proto, base, ae   the only place where they meet
 //! net/      may use: ae, proto, base                       moves bytes over sockets
 //! store/    may use: proto, base                           moves bytes to and from files

@@ -17,7 +17,21 @@ const CRATES_OF_LAYER: &[(&str, &[&str])] = &[
     ("ae", &["mio"]),
     ("net", &["mio", "slab", "bytes", "socket2", "libc"]),
     ("store", &["libc", "bytes", "log"]),
-    ("cli", &["lexopt", "rustyline", "indicatif", "hdrhistogram", "libc", "memchr", "mio"]),
+    (
+        "cli",
+        &[
+            "getrandom",
+            "hdrhistogram",
+            "indicatif",
+            "lexopt",
+            "libc",
+            "memchr",
+            "mio",
+            "rustyline",
+            "signal_hook",
+            "socket2",
+        ],
+    ),
 ];
 
 /// The layers that are handed everything: no clock, no file, no socket of their own.
