@@ -318,11 +318,11 @@ fn stat_prints_a_row_for_each_info_and_survives_a_restart() {
     };
     let server = FakeServer::with_answers(vec![
         vec![Answer::Say(info(100, 0)), Answer::Say(info(150, 1))],
-        vec![Answer::Say(info(160, 0)), Answer::Say(b"-NOAUTH no\r\n".to_vec())],
+        vec![Answer::Say(info(160, 0)), Answer::Say(b"-LOADING wait\r\n".to_vec())],
     ]);
     let (stdout, stderr, status) = told_by(client(server.port, "--stat -i 0.001"));
     assert_eq!(stdout, include_str!("cli/stat.golden"));
-    assert_eq!((stderr.as_str(), status), ("ERROR: NOAUTH no\n", 1));
+    assert_eq!((stderr.as_str(), status), ("ERROR: LOADING wait\n", 1));
 }
 
 /// A server for `--pipe`: when the final PING has come, it says so many OKs, an error, and
@@ -444,10 +444,51 @@ fn check_tells_the_health_in_one_line_and_a_status() {
 }
 
 #[test]
+fn a_missing_password_is_asked_for() {
+    let server = FakeServer::with_replies(&[b"-NOAUTH Authentication required.\r\n"]);
+    let (stdout, _, status) = told_by(client(server.port, "--check"));
+    assert_eq!(
+        stdout,
+        "CRITICAL: ERROR: NOAUTH Authentication required. Give the password in DISQUE_AUTH or \
+         with --askpass.\n"
+    );
+    assert_eq!(status, 2);
+}
+
+#[test]
 fn check_looks_at_queues_only_with_a_limit() {
     let (_, stderr, status) = told_by(client(1, "--check mail"));
     assert_eq!(stderr, "Queues are checked against a limit: give --max-length or --max-age.\n");
     assert_eq!(status, 2);
+}
+
+#[test]
+fn check_warns_of_long_queues_and_old_jobs() {
+    let field = |name: &str, value: &str| [bulk(name), value.as_bytes().to_vec()].concat();
+    let stat = [b"*4\r\n".to_vec(), field("len", ":12\r\n"), field("pause", "$4\r\nnone\r\n")];
+    let peek = [b"*1\r\n*3\r\n".to_vec(), bulk("mail"), bulk("the ID"), bulk("body")];
+    let show = [b"*2\r\n".to_vec(), field("ctime", ":1000000000000000007\r\n")];
+    let time = [b"*2\r\n".to_vec(), bulk("1000000125"), bulk("900000")];
+    let health = [
+        bulk("used_memory:1\r\n"),
+        b"-ERR unknown command 'CONFIG'\r\n".to_vec(),
+        bulk("aaaaaaaaaa :7711 myself 0 0 connected\n"),
+    ];
+    let queue = [stat.concat(), peek.concat(), show.concat(), time.concat()];
+    let answers = health.into_iter().chain(queue).map(Answer::Say).collect();
+    let server = FakeServer::with_answers(vec![answers]);
+    let (stdout, stderr, status) =
+        told_by(client(server.port, "--max-length 10 --max-age 60 --check mail"));
+    assert_eq!(
+        stdout,
+        "WARNING: queue mail holds 12 jobs, over 10, queue mail has a job 2m05s old, over 60s\n"
+    );
+    assert_eq!((stderr.as_str(), status), ("", 1));
+    let asked = server.requests();
+    assert_eq!(
+        asked[3..],
+        [vec!["QSTAT", "mail"], vec!["QPEEK", "mail", "1"], vec!["SHOW", "the ID"], vec!["TIME"]]
+    );
 }
 
 #[test]

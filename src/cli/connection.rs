@@ -297,6 +297,16 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_is_kept_alive() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("a bound socket has an address");
+        let stream = connect_any(&[address], None).expect("the listener accepts");
+        let socket = SockRef::from(&stream);
+        assert!(socket.keepalive().expect("an open socket"));
+        assert_eq!(socket.tcp_keepalive_time().expect("an open socket"), KEEPALIVE);
+    }
+
+    #[test]
     fn requests_are_arrays_of_bulks() {
         let mut out = Vec::new();
         encode_request(&[b"PING".as_slice(), b"\r\n"], &mut out);

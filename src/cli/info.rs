@@ -32,7 +32,13 @@ pub fn text_of(reply: Value) -> Result<String, Failure> {
             Ok(String::from_utf8_lossy(&bytes).into_owned())
         }
         Value::Error(text) => {
-            Err(Failure::Told(format!("ERROR: {}", String::from_utf8_lossy(&text))))
+            let text = String::from_utf8_lossy(&text);
+            let advice = if text.starts_with("NOAUTH") {
+                " Give the password in DISQUE_AUTH or with --askpass."
+            } else {
+                ""
+            };
+            Err(Failure::Told(format!("ERROR: {text}{advice}")))
         }
         _ => Err(Failure::Protocol("an unexpected kind of reply".to_string())),
     }
