@@ -10,13 +10,13 @@ use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
 
-use disque::base::ids::NodeId;
-use disque::base::memory::CountingAllocator;
 use disque::server::command_line::{self, Invocation};
 use disque::server::config::Config;
 use disque::server::config_file::{self, Source};
 use disque::server::identity::Identity;
-use disque::server::{Server, StartError, banner, daemon, log, memory_test, signals, version};
+use disque::server::{
+    CountingAllocator, Server, StartError, banner, daemon, log, memory_test, signals, version,
+};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -89,12 +89,8 @@ fn run(program: OsString, source: &Source, options: &[OsString]) -> ExitCode {
 }
 
 fn serve(config: Config, identity: Identity) -> Result<(), StartError> {
-    let mut seed = [0; 32];
-    let mut node = [0; 20];
-    let random = getrandom::fill(&mut seed).and_then(|()| getrandom::fill(&mut node));
-    random.map_err(|e| StartError(format!("The system gives no random bytes: {e}")))?;
     let program = identity.program.clone();
-    let server = Server::start(config, identity, NodeId::from_random(node), seed)?;
+    let server = Server::start(config, identity)?;
     if server.config.daemonize {
         daemon::write_pidfile(&server.config.pidfile);
     }

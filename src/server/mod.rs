@@ -71,6 +71,9 @@ use crate::net::slots::Slots;
 use crate::proto::reply::ReplyWriter;
 use crate::proto::request::ArgRange;
 
+/// Installed by the server's program; memory use is not known without it.
+pub use crate::base::memory::CountingAllocator;
+
 use bus::BusLink;
 use client::Client;
 use clock::Clock;
@@ -133,8 +136,6 @@ pub struct Server {
     share_started_at: Instant,
     /// When the command that runs began, or the one before it ended.
     command_started_at: Instant,
-    /// The first segment of the arena that may hold a muted client's answer.
-    muted_from: usize,
     /// The replies of a turn by client; empty between drains.
     sorted_replies: Vec<(ClientId, usize, usize)>,
 }
@@ -157,12 +158,7 @@ impl From<io::Error> for StartError {
 
 impl Server {
     /// Opens the sockets. Clients are served once [`Server::run`] is called.
-    pub fn start(
-        mut config: Config,
-        identity: Identity,
-        me: NodeId,
-        seed: [u8; 32],
-    ) -> Result<Self, StartError> {
+    pub fn start(mut config: Config, identity: Identity) -> Result<Self, StartError> {
         daemon::settle_maxclients(&mut config).map_err(StartError)?;
         let commands = CommandTable::new(&config.rename_commands).map_err(StartError)?;
         let clock = Clock::start();
@@ -179,7 +175,8 @@ impl Server {
         }
         let bus_port = config.port + BUS_PORT_OFFSET;
         let bus_listeners = Listener::bind_all(&config.bind, bus_port, config.tcp_backlog)?;
-        let engine = Engine::new(config.for_engine(), me, seed, clock.now);
+        let me = NodeId::from_random(random()?);
+        let engine = Engine::new(config.for_engine(), me, random()?, clock.now);
         let mut server = Self {
             bus_source: bus::source_address(&config.bind),
             config,
@@ -211,7 +208,6 @@ impl Server {
             args: Vec::new(),
             share_started_at: Instant::now(),
             command_started_at: Instant::now(),
-            muted_from: 0,
             sorted_replies: Vec::new(),
         };
         server.register()?;
@@ -352,4 +348,11 @@ impl Server {
         ::log::error!(target: log::RAW, "------ CLIENT LIST OUTPUT ------\n{}", self.client_list());
         ::log::error!("=== DISQUE BUG REPORT END ===");
     }
+}
+
+fn random<const N: usize>() -> Result<[u8; N], StartError> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes)
+        .map_err(|e| StartError(format!("The system gives no random bytes: {e}")))?;
+    Ok(bytes)
 }

@@ -204,9 +204,9 @@ impl Server {
         let client = self.client_mut(id)?;
         let busy = client.busy.take()?;
         let call = Call { client: id, resp: client.resp, args: Args::new(input, &busy.args) };
-        self.set_answer_apart(id);
+        let mark = self.set_answer_apart(id);
         let outcome = self.call(busy.place, &call);
-        self.mute_answer(id);
+        self.mute_answer(id, mark);
         if outcome == Outcome::Again {
             if let Some(client) = self.client_mut(id) {
                 client.busy = Some(busy);
@@ -222,9 +222,9 @@ impl Server {
         if let Some(client) = self.client_mut(call.client) {
             client.replies = client.replies.of_next_command();
         }
-        self.set_answer_apart(call.client);
+        let mark = self.set_answer_apart(call.client);
         let ran = self.answer(call);
-        self.mute_answer(call.client);
+        self.mute_answer(call.client, mark);
         ran
     }
 
@@ -340,21 +340,23 @@ impl Server {
     }
 
     /// What a client that wants no answer is answered from here on is set apart from what
-    /// it was answered before.
-    fn set_answer_apart(&mut self, id: ClientId) {
-        if self.client(id).is_some_and(Client::is_muted) {
-            let replies = &mut self.engine.out.replies;
-            self.muted_from = replies.segments.len();
-            replies.segments.push(Segment { client: NOBODY, start: replies.bytes.len() });
+    /// it was answered before; gives the place from which on that is.
+    fn set_answer_apart(&mut self, id: ClientId) -> Option<usize> {
+        if !self.client(id).is_some_and(Client::is_muted) {
+            return None;
         }
+        let replies = &mut self.engine.out.replies;
+        replies.segments.push(Segment { client: NOBODY, start: replies.bytes.len() });
+        Some(replies.segments.len())
     }
 
     /// The command is over, or waits: a muted client's answer goes to nobody.
-    fn mute_answer(&mut self, id: ClientId) {
+    fn mute_answer(&mut self, id: ClientId, mark: Option<usize>) {
+        let Some(mark) = mark else { return };
         match self.client(id) {
             // Whatever comes for this client from here on is the answer of its wait.
             Some(client) if client.is_muted() && client.is_blocked => self.drain(),
-            Some(client) if client.is_muted() => self.silence(id, self.muted_from),
+            Some(client) if client.is_muted() => self.silence(id, mark),
             _ => {}
         }
     }

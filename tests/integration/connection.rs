@@ -1,0 +1,310 @@
+//! Connecting, saying who one is, being seen, leaving.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
+
+use disque::proto::reply_reader::Value;
+
+use crate::support::{Client, TestServer, bulk, error, eventually, integer, status, text};
+
+const NOAUTH: &str = "NOAUTH Authentication required.";
+
+#[test]
+fn ping_answers_pong_or_the_message() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    assert_eq!(client.call("PING"), status("PONG"));
+    assert_eq!(client.call("ping hello"), bulk("hello"));
+    let wrong = error("ERR wrong number of arguments for 'ping' command");
+    assert_eq!(client.call("PING a b"), wrong);
+}
+
+#[test]
+fn quit_answers_and_closes_whatever_follows() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    client.send("PING\r\nQUIT now please\r\nPING\r\n");
+    assert_eq!(client.reply(), status("PONG"));
+    assert_eq!(client.reply(), status("OK"));
+    assert!(client.is_closed());
+}
+
+#[test]
+fn time_is_two_numbers_as_text() {
+    let server = TestServer::start();
+    let Value::Array(parts) = server.client().call("TIME") else { panic!("an array") };
+    let numbers: Vec<u64> =
+        parts.into_iter().map(|part| text(part).parse().expect("a number")).collect();
+    assert!(numbers.len() == 2 && numbers[0] > 1_600_000_000 && numbers[1] < 1_000_000);
+}
+
+#[test]
+fn unknown_commands_and_wrong_arities_are_named_and_forgiven() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    assert_eq!(client.call("SELECT 1"), error("ERR unknown command 'SELECT'"));
+    let split = client.call_words(&[b"no\r\nsuch"]);
+    assert_eq!(split, error("ERR unknown command 'no  such'"));
+    let arity = error("ERR wrong number of arguments for 'qlen' command");
+    assert_eq!(client.call("QLEN"), arity);
+    assert_eq!(client.call("QLEN a b"), arity);
+    assert_eq!(client.call("PING"), status("PONG"));
+}
+
+#[test]
+fn a_stranger_learns_names_and_arities_only() {
+    let server = TestServer::start_with(&["--requirepass", "secret"]);
+    let mut client = server.client();
+    assert_eq!(client.call("PING"), error(NOAUTH));
+    assert_eq!(client.call("NOSUCH"), error("ERR unknown command 'NOSUCH'"));
+    assert_eq!(client.call("QLEN"), error("ERR wrong number of arguments for 'qlen' command"));
+    assert_eq!(client.call("AUTH wrong"), error("ERR invalid password"));
+    assert_eq!(client.call("PING"), error(NOAUTH));
+    assert_eq!(client.call("AUTH secret"), status("OK"));
+    assert_eq!(client.call("PING"), status("PONG"));
+    assert_eq!(client.call("AUTH secre"), error("ERR invalid password"));
+    assert_eq!(client.call("PING"), error(NOAUTH), "a failed AUTH ends an earlier one");
+    client.send("AUTH \"secret\"\r\nQUIT\r\n");
+    assert_eq!(client.reply(), status("OK"));
+    assert_eq!(client.reply(), status("OK"));
+    assert!(client.is_closed());
+}
+
+#[test]
+fn auth_without_a_password_to_say_is_an_error() {
+    let server = TestServer::start();
+    let reply = server.client().call("AUTH x");
+    assert_eq!(reply, error("ERR Client sent AUTH, but no password is set"));
+}
+
+#[test]
+fn hello_greets_in_either_protocol() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    let Value::Array(flat) = client.call("HELLO 2") else { panic!("an array") };
+    assert_eq!(flat.len(), 14);
+    assert_eq!(
+        flat[..6],
+        [
+            bulk("server"),
+            bulk("disque"),
+            bulk("version"),
+            bulk("1.0-rc1"),
+            bulk("proto"),
+            Value::Integer(2)
+        ]
+    );
+    assert_eq!(client.call("GETJOB NOHANG FROM q"), Value::NullArray);
+    assert_eq!(client.call("CLIENT GETNAME"), Value::NullBulk);
+    let Value::Map(pairs) = client.call("HELLO 3 SETNAME me") else { panic!("a map") };
+    let number = client.call("CLIENT ID");
+    let expected = [
+        (bulk("server"), bulk("disque")),
+        (bulk("version"), bulk("1.0-rc1")),
+        (bulk("proto"), Value::Integer(3)),
+        (bulk("id"), number),
+        (bulk("mode"), bulk("cluster")),
+        (bulk("role"), bulk("master")),
+        (bulk("modules"), Value::Array(vec![])),
+    ];
+    assert_eq!(pairs, expected);
+    assert_eq!(client.call("CLIENT GETNAME"), bulk("me"));
+    assert_eq!(client.call("GETJOB NOHANG FROM q"), Value::Null);
+    let unsupported = error("NOPROTO unsupported protocol version");
+    assert_eq!(client.call("HELLO 4"), unsupported);
+    assert_eq!(client.call("GETJOB NOHANG FROM q"), Value::Null, "nothing has changed");
+    assert_eq!(client.call("HELLO 3 AUTH"), error("ERR syntax error"));
+}
+
+#[test]
+fn hello_lets_a_stranger_in_with_the_right_words_only() {
+    let server = TestServer::start_with(&["--requirepass", "secret"]);
+    let mut client = server.client();
+    let wrong = error("WRONGPASS invalid username-password pair or user is disabled.");
+    assert_eq!(client.call("HELLO"), error(NOAUTH));
+    let Value::Error(without) = client.call("HELLO 3") else { panic!("an error") };
+    assert!(without.starts_with(b"NOAUTH "));
+    assert_eq!(client.call("HELLO 3 AUTH default wrong"), wrong);
+    assert_eq!(client.call("HELLO 3 AUTH somebody secret"), wrong);
+    assert_eq!(client.call("PING"), error(NOAUTH));
+    assert!(matches!(client.call("HELLO 3 AUTH default secret SETNAME a"), Value::Map(_)));
+    assert_eq!(client.call("PING"), status("PONG"));
+}
+
+#[test]
+fn a_bare_hello_tells_of_this_node() {
+    let server = TestServer::start();
+    let Value::Array(parts) = server.client().call("HELLO") else { panic!("an array") };
+    let id = text(parts[1].clone());
+    assert_eq!((parts[0].clone(), id.len()), (Value::Integer(1), 40));
+    let row = [bulk(&id), bulk(""), bulk(server.port().to_string()), bulk("1")];
+    assert_eq!(parts[2..], [Value::Array(row.to_vec())]);
+}
+
+#[test]
+fn client_names_are_printable_words() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    assert_eq!(client.call("CLIENT GETNAME"), Value::NullBulk);
+    assert_eq!(client.call("CLIENT SETNAME QueueListener-1"), status("OK"));
+    assert_eq!(client.call("client getname"), bulk("QueueListener-1"));
+    let bad = error("ERR Client names cannot contain spaces, newlines or special characters.");
+    assert_eq!(client.call_words(&[b"CLIENT", b"SETNAME", b"a b"]), bad);
+    assert_eq!(client.call_words(&[b"CLIENT", b"SETNAME", b""]), status("OK"));
+    assert_eq!(client.call("CLIENT GETNAME"), Value::NullBulk);
+    assert_eq!(client.call("CLIENT SETINFO LIB-NAME redis-py"), status("OK"));
+}
+
+#[test]
+fn client_list_shows_who_is_there_and_what_they_do() {
+    let server = TestServer::start();
+    let (mut client, mut other) = (server.client(), server.client());
+    assert_eq!(other.call("CLIENT SETNAME waiting"), status("OK"));
+    let number = integer(other.call("CLIENT ID"));
+    other.send_command("GETJOB FROM q");
+    let list = eventually(|| text(client.call("CLIENT LIST")), |list| list.contains("flags=b"));
+    let line = list.lines().find(|line| line.contains("name=waiting")).expect("it is there");
+    assert!(line.starts_with(&format!("id={number} addr=127.0.0.1:")), "{line}");
+    assert!(line.ends_with("cmd=getjob"), "{line}");
+    for field in "age idle qbuf qbuf-free obl oll omem events".split(' ') {
+        assert!(line.contains(&format!(" {field}=")), "{field} is missing in {line}");
+    }
+    drop(other);
+    eventually(|| text(client.call("CLIENT LIST")), |list| !list.contains("waiting"));
+}
+
+#[test]
+fn client_kill_closes_by_address_and_by_number() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    let (first, second) = (server.connect(), server.connect());
+    let address = first.local_addr().expect("connected").to_string();
+    let (mut first, mut second) = (Client::over(first), Client::over(second));
+    assert_eq!(first.call("PING"), status("PONG"));
+    let number = integer(second.call("CLIENT ID"));
+    assert_eq!(client.call(&format!("CLIENT KILL {address}")), status("OK"));
+    assert!(first.is_closed());
+    assert_eq!(client.call(&format!("CLIENT KILL {address}")), error("ERR No such client"));
+    assert_eq!(client.call(&format!("CLIENT KILL ID {number} TYPE normal")), Value::Integer(1));
+    assert!(second.is_closed());
+    assert_eq!(client.call("CLIENT KILL TYPE slave"), error("ERR Unknown client type 'slave'"));
+    assert_eq!(client.call("CLIENT KILL SKIPME maybe"), error("ERR syntax error"));
+    assert_eq!(
+        client.call("CLIENT KILL ID x"),
+        error("ERR value is not an integer or out of range")
+    );
+    assert_eq!(client.call("CLIENT KILL SKIPME yes"), Value::Integer(0));
+    assert_eq!(client.call("CLIENT KILL SKIPME no"), Value::Integer(1), "the answer comes first");
+    assert!(client.is_closed());
+}
+
+#[test]
+fn client_knows_what_it_does_not_know() {
+    let server = TestServer::start();
+    let usage =
+        "ERR Syntax error, try CLIENT (LIST | KILL ip:port | GETNAME | SETNAME connection-name)";
+    assert_eq!(server.client().call("CLIENT NOSUCH"), error(usage));
+    assert_eq!(server.client().call("CLIENT REPLY maybe"), error("ERR syntax error"));
+}
+
+#[test]
+fn command_tells_what_there_is() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    let count = integer(client.call("COMMAND COUNT"));
+    let Value::Array(all) = client.call("COMMAND") else { panic!("an array") };
+    assert_eq!(i64::try_from(all.len()), Ok(count));
+    let flags = |names: &[&str]| Value::Array(names.iter().map(|name| status(name)).collect());
+    let row = |name: &str, arity, names: &[&str]| {
+        let zero = || Value::Integer(0);
+        Value::Array(vec![bulk(name), Value::Integer(arity), flags(names), zero(), zero(), zero()])
+    };
+    let info = Value::Array(vec![
+        row("addjob", -4, &["write", "denyoom", "fast"]),
+        Value::NullBulk,
+        row("auth", 2, &["readonly", "loading", "fast"]),
+    ]);
+    assert_eq!(client.call("COMMAND INFO addjob nosuch AUTH"), info);
+    assert!(matches!(client.call("COMMAND DOCS ping"), Value::Array(pairs) if pairs.len() == 2));
+    let unknown = error("ERR Unknown subcommand or wrong number of arguments.");
+    assert_eq!(client.call("COMMAND NOSUCH"), unknown);
+}
+
+#[test]
+fn renamed_commands_answer_to_their_new_names_only() {
+    let server = TestServer::start_with(&[
+        "--rename-command",
+        "PING",
+        "knock",
+        "--rename-command",
+        "TIME",
+        "",
+    ]);
+    let mut client = server.client();
+    assert_eq!(client.call("KNOCK"), status("PONG"));
+    assert_eq!(client.call("PING"), error("ERR unknown command 'PING'"));
+    assert_eq!(client.call("TIME"), error("ERR unknown command 'TIME'"));
+}
+
+#[test]
+fn the_unix_socket_serves_replaces_a_stale_one_and_goes_at_the_end() {
+    let stale = tempfile::tempdir().expect("a folder");
+    let path = stale.path().join("disque.sock");
+    drop(std::os::unix::net::UnixListener::bind(&path).expect("listen"));
+    let name = path.to_str().expect("text");
+    let mut server = TestServer::start_with(&["--unixsocket", name, "--unixsocketperm", "700"]);
+    let mut client = Client::over_unix(&path);
+    assert_eq!(client.call("PING"), status("PONG"));
+    let list = text(client.call("CLIENT LIST"));
+    assert!(list.contains(&format!("addr={name}:0 ")) && list.contains("flags=U"), "{list}");
+    let mode = path.metadata().expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    assert!(server.stop_by(libc::SIGTERM).success());
+    assert!(!path.exists());
+}
+
+#[test]
+fn sigterm_and_sigint_end_the_server_with_status_0() {
+    for (signal, name) in [(libc::SIGTERM, "SIGTERM"), (libc::SIGINT, "SIGINT")] {
+        let mut server = TestServer::start();
+        assert_eq!(server.stop_by(signal).code(), Some(0));
+        let log = std::fs::read_to_string(server.folder().join("log")).expect("a log");
+        assert!(log.contains(&format!("Received {name}, shutting down")), "{log}");
+    }
+}
+
+#[test]
+fn a_killed_server_starts_again_on_the_same_port_at_once() {
+    let mut server = TestServer::start();
+    let mut client = server.client();
+    assert_eq!(client.call("PING"), status("PONG"));
+    server.stop_by(libc::SIGKILL);
+    server.start_again(&[]);
+    assert_eq!(server.client().call("PING"), status("PONG"));
+}
+
+#[test]
+fn an_idle_client_is_closed_and_a_waiting_one_is_not() {
+    let server = TestServer::start_with(&["--timeout", "1"]);
+    let (mut idle, mut waiting) = (server.client(), server.client());
+    assert_eq!(idle.call("PING"), status("PONG"));
+    waiting.send_command("GETJOB TIMEOUT 3000 FROM q");
+    assert!(idle.is_closed());
+    assert_eq!(waiting.reply(), Value::NullArray);
+}
+
+#[test]
+fn a_pause_holds_every_command_up_for_its_time() {
+    let server = TestServer::start();
+    let (mut client, mut other) = (server.client(), server.client());
+    assert_eq!(other.call("PING"), status("PONG"));
+    let paused = std::time::Instant::now();
+    assert_eq!(client.call("CLIENT PAUSE 300"), status("OK"));
+    assert_eq!(other.call("PING"), status("PONG"));
+    assert!(paused.elapsed() >= Duration::from_millis(290));
+    assert_eq!(
+        client.call("CLIENT PAUSE x"),
+        error("ERR timeout is not an integer or out of range")
+    );
+    assert_eq!(client.call("CLIENT PAUSE -1"), error("ERR timeout is negative"));
+}

@@ -1,0 +1,230 @@
+//! What no client can do to the server, and the others.
+
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::os::fd::AsRawFd as _;
+
+use disque::proto::reply_reader::Value;
+
+use crate::support::{Client, TestServer, bulk, error, eventually, request, status, text};
+
+const MIB: usize = 1024 * 1024;
+
+/// A client's number in a field of its line in CLIENT LIST.
+fn field(client: &mut Client, name: &str, field: &str) -> Option<usize> {
+    let list = text(client.call("CLIENT LIST"));
+    let line = list.lines().find(|line| line.contains(&format!("name={name} ")))?.to_owned();
+    let value = line.split(' ').find_map(|word| word.strip_prefix(&format!("{field}=")))?;
+    Some(value.parse().expect("a number"))
+}
+
+/// Sends until the socket takes no more.
+fn stuff(stream: &mut TcpStream, bytes: &[u8], times: usize) -> usize {
+    stream.set_nonblocking(true).expect("a socket");
+    let mut sent = 0;
+    for _ in 0..times {
+        match stream.write(bytes) {
+            Ok(len) => sent += len,
+            Err(_) => break,
+        }
+    }
+    sent
+}
+
+#[test]
+fn one_client_too_many_is_told_so() {
+    let server = TestServer::start_with(&["--maxclients", "3"]);
+    let mut clients: Vec<Client> = (0..3).map(|_| server.client()).collect();
+    for client in &mut clients {
+        assert_eq!(client.call("PING"), status("PONG"));
+    }
+    let mut refused = server.client();
+    assert_eq!(refused.reply(), error("ERR max number of clients reached"));
+    assert!(refused.is_closed());
+    clients.pop();
+    let seen =
+        eventually(|| server.client().call_if_open("PING"), |reply| *reply == Some(status("PONG")));
+    assert_eq!(seen, Some(status("PONG")));
+}
+
+#[test]
+fn a_client_that_never_reads_is_read_no_more() {
+    let server = TestServer::start();
+    let mut watcher = server.client();
+    let mut stream = server.connect();
+    let mut client = Client::over(stream.try_clone().expect("a descriptor"));
+    assert_eq!(client.call("CLIENT SETNAME deaf"), status("OK"));
+    let body = vec![b'x'; 100_000];
+    watcher.call_words(&[b"ADDJOB", b"q", &body, b"0"]);
+    let peeks = request(&[b"QPEEK", b"q", b"1"]).repeat(1000);
+    stuff(&mut stream, &peeks, 1000);
+    let unsent = eventually(
+        || field(&mut watcher, "deaf", "omem").expect("it is connected"),
+        |&unsent| unsent > MIB,
+    );
+    assert!(unsent < 8 * MIB, "{unsent} bytes are kept for one client");
+    assert_eq!(watcher.call("PING"), status("PONG"));
+    // Once it reads again, it gets everything in order.
+    stream.set_nonblocking(false).expect("a socket");
+    for _ in 0..200 {
+        let Value::Array(jobs) = client.reply() else { panic!("an array") };
+        assert_eq!(jobs.len(), 1);
+    }
+}
+
+#[test]
+fn a_client_over_the_hard_output_limit_is_closed() {
+    let server =
+        TestServer::start_with(&["--client-output-buffer-limit", "normal", "200kb", "0", "0"]);
+    let mut watcher = server.client();
+    let body = vec![b'x'; 100_000];
+    watcher.call_words(&[b"ADDJOB", b"q", &body, b"0"]);
+    let mut stream = server.connect();
+    let mut client = Client::over(stream.try_clone().expect("a descriptor"));
+    assert_eq!(client.call("CLIENT SETNAME deaf"), status("OK"));
+    stuff(&mut stream, &request(&[b"QPEEK", b"q", b"1"]).repeat(1000), 10);
+    eventually(|| field(&mut watcher, "deaf", "omem"), Option::is_none);
+}
+
+#[test]
+fn a_client_over_the_soft_output_limit_is_closed_after_its_time() {
+    let server =
+        TestServer::start_with(&["--client-output-buffer-limit", "normal", "0", "100kb", "1"]);
+    let mut watcher = server.client();
+    let body = vec![b'x'; 100_000];
+    watcher.call_words(&[b"ADDJOB", b"q", &body, b"0"]);
+    let mut stream = server.connect();
+    let mut client = Client::over(stream.try_clone().expect("a descriptor"));
+    assert_eq!(client.call("CLIENT SETNAME deaf"), status("OK"));
+    stuff(&mut stream, &request(&[b"QPEEK", b"q", b"1"]).repeat(1000), 10);
+    eventually(|| field(&mut watcher, "deaf", "omem"), Option::is_none);
+}
+
+#[test]
+fn input_behind_a_wait_is_kept_up_to_a_limit_and_executed_after_it() {
+    let server = TestServer::start();
+    let mut watcher = server.client();
+    let mut stream = server.connect();
+    let mut client = Client::over(stream.try_clone().expect("a descriptor"));
+    client.send_command("CLIENT SETNAME waiting");
+    assert_eq!(client.reply(), status("OK"));
+    client.send_command("GETJOB FROM q");
+    let ping = request(&[b"PING", &[b'x'; 1000]]);
+    let sent = stuff(&mut stream, &ping.repeat(100), 10_000);
+    assert!(sent > MIB / 2, "the sockets between take some too");
+    let kept = eventually(
+        || field(&mut watcher, "waiting", "qbuf").expect("it is connected"),
+        |&kept| kept >= 64 * 1024,
+    );
+    assert!(kept <= 256 * 1024, "{kept} bytes are kept");
+    stream.set_nonblocking(false).expect("a socket");
+    watcher.call("ADDJOB q body 0");
+    assert!(matches!(client.reply(), Value::Array(_)));
+    for _ in 0..sent / ping.len() {
+        assert_eq!(client.reply(), bulk([b'x'; 1000]));
+    }
+}
+
+#[test]
+fn a_client_without_end_leaves_the_others_their_turn() {
+    let server = TestServer::start();
+    let mut greedy = server.connect();
+    let mut reading = greedy.try_clone().expect("a descriptor");
+    let pings = b"PING\r\n".repeat(50_000);
+    let writer = std::thread::spawn(move || {
+        for _ in 0..20 {
+            greedy.write_all(&pings).expect("the server reads");
+        }
+    });
+    let reader = std::thread::spawn(move || {
+        let mut bytes = vec![0; 65_536];
+        let mut left = 20 * 50_000 * b"+PONG\r\n".len();
+        while left > 0 {
+            left -= std::io::Read::read(&mut reading, &mut bytes).expect("replies");
+        }
+    });
+    let mut client = server.client();
+    while !writer.is_finished() {
+        assert_eq!(client.call("PING"), status("PONG"));
+    }
+    writer.join().expect("written");
+    reader.join().expect("read");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn without_a_file_descriptor_a_client_waits_for_one() {
+    let server = TestServer::start();
+    let mut first = server.client();
+    assert_eq!(first.call("PING"), status("PONG"));
+    // The limit is on descriptors' numbers: as long as some below are free they are used.
+    let mut others = Vec::new();
+    while fds(server.pid()).len() as u64 <= *fds(server.pid()).last().expect("it has some") {
+        let mut other = server.client();
+        assert_eq!(other.call("PING"), status("PONG"));
+        others.push(other);
+    }
+    let count = fds(server.pid()).len() as u64;
+    let limit = libc::rlimit { rlim_cur: count, rlim_max: count };
+    let pid = i32::try_from(server.pid()).expect("positive");
+    // SAFETY: prlimit reads the new limit, and is given no place for the old one.
+    let set = unsafe { libc::prlimit(pid, libc::RLIMIT_NOFILE, &limit, std::ptr::null_mut()) };
+    assert_eq!(set, 0);
+    let mut late = server.client();
+    late.send_command("PING");
+    // The others are served, and the loop does not spin for the one who waits.
+    let before = cpu_ticks(server.pid());
+    for _ in 0..20 {
+        assert_eq!(first.call("GETJOB TIMEOUT 20 FROM q"), Value::NullArray);
+    }
+    let ticks = cpu_ticks(server.pid()) - before;
+    assert!(ticks < 20, "{ticks} ticks of 10 ms in 400 ms");
+    assert_eq!(fds(server.pid()).len() as u64, count);
+    drop(first);
+    assert_eq!(late.reply(), status("PONG"));
+}
+
+/// The numbers of a process's open files, in order.
+fn fds(pid: u32) -> Vec<u64> {
+    let folder = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs");
+    let numbers = folder.map(|entry| entry.expect("a file").file_name());
+    let mut numbers: Vec<u64> =
+        numbers.map(|name| name.to_string_lossy().parse().expect("a number")).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+/// Time a process has run, in ticks of 10 ms.
+fn cpu_ticks(pid: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    let (_, words) = stat.rsplit_once(')').expect("the name is in parentheses");
+    let words: Vec<&str> = words.split_ascii_whitespace().collect();
+    // utime and stime are the words 14 and 15 of the line, the name being the second.
+    words[11..13].iter().map(|word| word.parse::<u64>().expect("a number")).sum()
+}
+
+#[test]
+fn a_connection_that_breaks_is_its_own_affair() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    for _ in 0..50 {
+        let mut stream = server.connect();
+        stream.write_all(b"*3\r\n$6\r\nADDJOB\r\n$1\r\n").expect("the server reads");
+        let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+        // SAFETY: setsockopt reads one linger of the size it is told.
+        let set = unsafe {
+            libc::setsockopt(
+                stream.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_LINGER,
+                (&raw const linger).cast(),
+                libc::socklen_t::try_from(size_of_val(&linger)).expect("a few bytes"),
+            )
+        };
+        assert_eq!(set, 0);
+        // Closing sends a reset.
+        drop(stream);
+    }
+    assert_eq!(client.call("PING"), status("PONG"));
+    eventually(|| text(client.call("CLIENT LIST")).lines().count(), |&count| count == 1);
+}

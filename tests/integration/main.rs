@@ -1,0 +1,7 @@
+//! The server program over real sockets, one behaviour a test. `support` starts it on a
+//! free port in a folder of its own; each other file is a family of behaviours.
+
+mod connection;
+mod limits;
+mod pipeline;
+mod support;

@@ -1,0 +1,172 @@
+//! Requests in all shapes, replies in order.
+
+use std::net::Shutdown;
+use std::time::{Duration, Instant};
+
+use disque::proto::reply_reader::Value;
+
+use crate::support::{Client, TestServer, bulk, error, eventually, integer, request, status, text};
+
+#[test]
+fn a_request_may_come_in_any_pieces() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    let bytes =
+        [request(&[b"PING", b"in\r\npieces"]), b"PING \"and inline\"\r\n".to_vec()].concat();
+    for at in 1..bytes.len() {
+        client.send(&bytes[..at]);
+        // A reply in between shows that the server has seen the first piece.
+        assert_eq!(server.client().call("PING"), status("PONG"));
+        client.send(&bytes[at..]);
+        assert_eq!(client.reply(), bulk("in\r\npieces"));
+        assert_eq!(client.reply(), bulk("and inline"));
+    }
+}
+
+#[test]
+fn line_ends_of_inline_commands_are_lf_with_or_without_cr() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    client.send("PING\nPING a\r\n\r\n\n*0\r\n*-1\r\nPING 'b c'\n");
+    assert_eq!(client.reply(), status("PONG"));
+    assert_eq!(client.reply(), bulk("a"));
+    assert_eq!(client.reply(), bulk("b c"));
+}
+
+#[test]
+fn a_thousand_pipelined_commands_are_answered_in_order() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    let numbers: Vec<String> = (0..1000).map(|number| number.to_string()).collect();
+    let pings = numbers.iter().map(|number| request(&[b"PING", number.as_bytes()]));
+    client.send(pings.collect::<Vec<_>>().concat());
+    for number in &numbers {
+        assert_eq!(client.reply(), bulk(number));
+    }
+}
+
+#[test]
+fn commands_behind_a_blocking_one_wait_for_it() {
+    let server = TestServer::start();
+    let (mut client, mut producer) = (server.client(), server.client());
+    client.send("GETJOB FROM q\r\nPING behind\r\nGETJOB FROM q\r\nPING last\r\n");
+    eventually(|| text(producer.call("CLIENT LIST")), |list| list.contains("flags=b"));
+    for body in ["one", "two"] {
+        let id = text(producer.call(&format!("ADDJOB q {body} 0")));
+        let job = Value::Array(vec![bulk("q"), bulk(id), bulk(body)]);
+        assert_eq!(client.reply(), Value::Array(vec![job]));
+        assert!(matches!(client.reply(), Value::Bulk(_)));
+    }
+}
+
+#[test]
+fn a_timeout_comes_on_time() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    for timeout_ms in [1, 50, 120] {
+        let started = Instant::now();
+        assert_eq!(client.call(&format!("GETJOB TIMEOUT {timeout_ms} FROM q")), Value::NullArray);
+        let elapsed = started.elapsed();
+        // Both ends of the wait are read off a clock of whole milliseconds.
+        assert!(
+            elapsed + Duration::from_millis(2) > Duration::from_millis(timeout_ms),
+            "{elapsed:?}"
+        );
+        assert!(elapsed < Duration::from_millis(timeout_ms + 250), "{elapsed:?}");
+    }
+}
+
+#[test]
+fn a_client_that_hangs_up_while_waiting_takes_no_job() {
+    let server = TestServer::start();
+    let mut producer = server.client();
+    let stream = server.connect();
+    let mut waiting = Client::over(stream.try_clone().expect("a descriptor"));
+    waiting.send_command("GETJOB FROM q");
+    eventually(|| text(producer.call("CLIENT LIST")), |list| list.contains("flags=b"));
+    stream.shutdown(Shutdown::Both).expect("connected");
+    drop((waiting, stream));
+    eventually(|| text(producer.call("CLIENT LIST")), |list| !list.contains("flags=b"));
+    producer.call("ADDJOB q body 0");
+    assert_eq!(producer.call("QLEN q"), Value::Integer(1));
+}
+
+#[test]
+fn what_was_sent_before_the_end_of_the_stream_is_executed() {
+    let server = TestServer::start();
+    let mut stream = server.connect();
+    let adds = request(&[b"ADDJOB", b"q", b"body", b"0"]).repeat(5000);
+    std::io::Write::write_all(&mut stream, &adds).expect("the server reads");
+    drop(stream);
+    let mut client = server.client();
+    eventually(|| integer(client.call("QLEN q")), |&len| len == 5000);
+}
+
+#[test]
+fn a_long_command_lets_others_run_and_answers_once() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    let id = "D-61626364-abcdefghijklmnopqrstuvwx-05a0";
+    let mut words: Vec<&[u8]> = vec![b"ACKJOB"];
+    words.resize(100_001, id.as_bytes());
+    client.send([request(&words), request(&[b"PING", b"behind"])].concat());
+    assert_eq!(client.reply(), Value::Integer(0));
+    assert_eq!(client.reply(), bulk("behind"));
+}
+
+#[test]
+fn a_big_body_comes_and_goes_whole() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    let body: Vec<u8> = (0..3_000_000u32).map(|i| (i % 251) as u8).collect();
+    let id = text(client.call_words(&[b"ADDJOB", b"q", &body, b"0"]));
+    assert_eq!(client.call("PING"), status("PONG"));
+    let job = Value::Array(vec![bulk("q"), bulk(id), bulk(&body)]);
+    assert_eq!(client.call("GETJOB FROM q"), Value::Array(vec![job]));
+}
+
+#[test]
+fn client_reply_switches_answers_off_and_on_and_skips_one() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    client
+        .send("PING 1\r\nCLIENT REPLY SKIP\r\nPING 2\r\nPING 3\r\nCLIENT REPLY OFF\r\nPING 4\r\n");
+    client.send("NOSUCH\r\nGETJOB TIMEOUT 20 FROM q\r\nPING 5\r\nCLIENT REPLY ON\r\nPING 6\r\n");
+    assert_eq!(client.reply(), bulk("1"));
+    assert_eq!(client.reply(), bulk("3"));
+    assert_eq!(client.reply(), status("OK"));
+    assert_eq!(client.reply(), bulk("6"));
+}
+
+#[test]
+fn a_silent_producer_still_serves_those_who_wait() {
+    let server = TestServer::start();
+    let (mut producer, mut consumer) = (server.client(), server.client());
+    consumer.send_command("GETJOB FROM q");
+    eventually(|| text(server.client().call("CLIENT LIST")), |list| list.contains("flags=b"));
+    producer.send("CLIENT REPLY OFF\r\nADDJOB q body 0\r\nCLIENT REPLY ON\r\n");
+    assert!(matches!(consumer.reply(), Value::Array(jobs) if jobs.len() == 1));
+    assert_eq!(producer.reply(), status("OK"));
+}
+
+#[test]
+fn protocol_errors_are_named_and_end_the_connection() {
+    let server = TestServer::start();
+    let cases: [(&[u8], &str); 7] = [
+        (&[b'a'; 70_000], "too big inline request"),
+        (b"PING \"a\r\n", "unbalanced quotes in request"),
+        (b"*1048577\r\n", "invalid multibulk length"),
+        (b"*x\r\n", "invalid multibulk length"),
+        (b"*1\r\n+PING\r\n", "expected '$', got '+'"),
+        (b"*1\r\n$-1\r\n", "invalid bulk length"),
+        (b"*1\r\n$536870913\r\n", "invalid bulk length"),
+    ];
+    for (bytes, text) in cases {
+        let mut client = server.client();
+        client.send("PING\r\n").send(bytes);
+        assert_eq!(client.reply(), status("PONG"));
+        assert_eq!(client.reply(), error(&format!("ERR Protocol error: {text}")));
+        assert!(client.is_closed());
+    }
+    assert_eq!(server.client().call("PING"), status("PONG"));
+}

@@ -1,0 +1,278 @@
+//! A server to test, and a client to test it with.
+//!
+//! Nothing waits by sleeping: a server is there once it can be connected to, a reply once
+//! it has come. What must not come is shown by what comes after it.
+
+use std::fmt::Debug;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use disque::proto::reply_reader::{ReplyReader, Value};
+use tempfile::TempDir;
+
+/// How long anything may take before a test fails. Far more than anything takes.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Ports tried are from here on; the bus port, 10000 above, is below those that the
+/// system gives to connections.
+const PORTS: std::ops::Range<u16> = 11_000..22_000;
+const BUS_PORT_OFFSET: u16 = 10_000;
+
+/// A running server. It is killed, and its folder removed, when it goes out of scope.
+pub struct TestServer {
+    process: Child,
+    port: u16,
+    folder: TempDir,
+}
+
+impl TestServer {
+    pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// Starts a server with further options, as in `&["--maxclients", "5"]`.
+    pub fn start_with(options: &[&str]) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        loop {
+            let port = free_port();
+            let mut process = spawn(folder.path(), port, options);
+            if wait_for(&mut process, port) {
+                return Self { process, port, folder };
+            }
+            // Somebody else took the port meanwhile, or the options are wrong.
+            let log = std::fs::read_to_string(folder.path().join("log")).unwrap_or_default();
+            assert!(log.contains("in use"), "the server did not start:\n{log}");
+        }
+    }
+
+    /// Starts a server that has ended again, in its folder and on its port.
+    pub fn start_again(&mut self, options: &[&str]) {
+        self.process = spawn(self.folder.path(), self.port, options);
+        assert!(wait_for(&mut self.process, self.port), "the server did not start again");
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Where the server runs: its files and its `log` are here.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn client(&self) -> Client {
+        Client::over(self.connect())
+    }
+
+    pub fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).expect("the server listens");
+        stream.set_nodelay(true).expect("a TCP socket");
+        stream
+    }
+
+    /// Asks the server to end by a signal and waits until it has.
+    pub fn stop_by(&mut self, signal: i32) -> ExitStatus {
+        let pid = i32::try_from(self.process.id()).expect("process IDs are positive");
+        // SAFETY: kill only takes numbers; the process is our child and not yet waited for.
+        assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+        self.process.wait().expect("it is our child")
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _is_gone_either_way = self.process.kill();
+        let _is_ours = self.process.wait();
+    }
+}
+
+fn spawn(folder: &Path, port: u16, options: &[&str]) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_disque-server"))
+        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--logfile", "log"])
+        .args(["--loglevel", "debug"])
+        .args(options)
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the server's program is built")
+}
+
+/// Waits until the server accepts connections; tells whether it does.
+fn wait_for(process: &mut Child, port: u16) -> bool {
+    let started = Instant::now();
+    while started.elapsed() < PATIENCE {
+        if process.try_wait().expect("it is our child").is_some() {
+            return false;
+        }
+        if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) {
+            // Once this connection is closed it is no client any more that a test could meet.
+            let closed = stream.write_all(b"QUIT\r\n").and_then(|()| {
+                let mut bytes = Vec::new();
+                stream.read_to_end(&mut bytes)
+            });
+            return closed.is_ok();
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("the server neither serves nor ends");
+}
+
+/// A port that is free just now, with its bus port. Different processes begin to look at
+/// different places, so that tests that run at once seldom meet.
+fn free_port() -> u16 {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let count = u32::from(PORTS.end - PORTS.start);
+    let first = std::process::id().wrapping_mul(2_654_435_761);
+    loop {
+        let step = first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % count;
+        let port = PORTS.start + u16::try_from(step).expect("below 2^16");
+        let is_free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
+        if is_free(port) && is_free(port + BUS_PORT_OFFSET) {
+            return port;
+        }
+    }
+}
+
+/// A stream of either kind.
+pub trait Stream: Read + Write + Send {}
+impl Stream for TcpStream {}
+impl Stream for UnixStream {}
+
+/// A client that sends bytes or commands and reads replies.
+pub struct Client {
+    stream: Box<dyn Stream>,
+    replies: ReplyReader,
+}
+
+impl Client {
+    pub fn over_unix(path: &Path) -> Self {
+        let stream = UnixStream::connect(path).expect("the server listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout above 0");
+        Self { stream: Box::new(stream), replies: ReplyReader::default() }
+    }
+
+    pub fn over(stream: TcpStream) -> Self {
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout above 0");
+        Self { stream: Box::new(stream), replies: ReplyReader::default() }
+    }
+
+    /// Sends bytes as they are.
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> &mut Self {
+        self.stream.write_all(bytes.as_ref()).expect("the server reads");
+        self
+    }
+
+    /// Sends a command as an array; its words are separated by blanks.
+    pub fn send_command(&mut self, words: &str) -> &mut Self {
+        self.send(request(&words.split(' ').map(str::as_bytes).collect::<Vec<_>>()))
+    }
+
+    /// Sends a command and reads its reply.
+    pub fn call(&mut self, words: &str) -> Value {
+        self.send_command(words).reply()
+    }
+
+    /// Sends a command, given word by word, and reads its reply.
+    pub fn call_words(&mut self, words: &[&[u8]]) -> Value {
+        self.send(request(words)).reply()
+    }
+
+    /// Reads the next reply.
+    pub fn reply(&mut self) -> Value {
+        self.next().expect("the connection is open")
+    }
+
+    /// Sends a command and reads its reply; `None` when the server has closed the
+    /// connection before, or does so now.
+    pub fn call_if_open(&mut self, words: &str) -> Option<Value> {
+        let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
+        self.stream.write_all(&request(&words)).ok()?;
+        self.next()
+    }
+
+    /// Tells that the server has closed the connection and sent nothing before.
+    pub fn is_closed(&mut self) -> bool {
+        self.next().is_none()
+    }
+
+    fn next(&mut self) -> Option<Value> {
+        let mut bytes = [0; 65_536];
+        loop {
+            if let Some(value) = self.replies.next_value().expect("well-formed replies") {
+                return Some(value);
+            }
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return None,
+                Ok(len) => self.replies.feed(&bytes[..len]),
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
+                Err(error) => panic!("no reply: {error}"),
+            }
+        }
+    }
+}
+
+/// A command as it goes over the wire.
+pub fn request(words: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        bytes.extend(format!("${}\r\n", word.len()).bytes());
+        bytes.extend(*word);
+        bytes.extend(b"\r\n");
+    }
+    bytes
+}
+
+pub fn status(text: &str) -> Value {
+    Value::Status(text.into())
+}
+
+pub fn error(text: &str) -> Value {
+    Value::Error(text.into())
+}
+
+pub fn bulk(bytes: impl AsRef<[u8]>) -> Value {
+    Value::Bulk(bytes.as_ref().into())
+}
+
+/// The text of a bulk or status reply.
+#[track_caller]
+pub fn text(value: Value) -> String {
+    match value {
+        Value::Bulk(bytes) | Value::Status(bytes) => String::from_utf8(bytes).expect("text"),
+        other => panic!("not a text: {other:?}"),
+    }
+}
+
+#[track_caller]
+pub fn integer(value: Value) -> i64 {
+    match value {
+        Value::Integer(number) => number,
+        other => panic!("not an integer: {other:?}"),
+    }
+}
+
+/// Repeats a look at something that another process does in its own time, until it is
+/// as `is_right` wants it.
+#[track_caller]
+pub fn eventually<T: Debug>(mut look: impl FnMut() -> T, is_right: impl Fn(&T) -> bool) -> T {
+    let started = Instant::now();
+    loop {
+        let seen = look();
+        if is_right(&seen) {
+            return seen;
+        }
+        assert!(started.elapsed() < PATIENCE, "it stays at {seen:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
