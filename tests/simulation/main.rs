@@ -5,10 +5,12 @@
 //!
 //! `cluster` holds the nodes, their clients and the loop; `network` the links between
 //! them; `script` runs the scenarios in `scripts/`, one transcript each; `workload`
-//! draws producers and consumers from a seed; `checkers` judges what they saw.
+//! draws clients and operators from a seed; `checkers` judges what they saw; `model`
+//! compares a node with simple models.
 
 mod checkers;
 mod cluster;
+mod model;
 mod network;
 mod script;
 mod workload;
@@ -22,17 +24,25 @@ fn seeds() -> std::ops::Range<u64> {
     }
 }
 
+/// Runs a seed, and says which one it was when it fails.
+fn naming<T>(seed: u64, run: impl FnOnce() -> T + std::panic::UnwindSafe) -> T {
+    std::panic::catch_unwind(run).unwrap_or_else(|panic| {
+        eprintln!("this was seed {seed}: repeat it with SEED={seed}");
+        std::panic::resume_unwind(panic)
+    })
+}
+
 #[test]
 fn every_scenario_plays_as_written() {
     script::play_all();
 }
 
-/// One node, producers and consumers that are slow, forget, give back and hang up:
-/// every promise of a node alone, with the invariants checked after every input.
+/// One node, its clients in time or careless, its operator busy: every promise of a node
+/// alone, with the invariants checked after every input.
 #[test]
 fn one_node_keeps_its_promises() {
     for seed in seeds() {
-        workload::one_node(seed);
+        naming(seed, || workload::one_node(seed));
     }
 }
 

@@ -155,7 +155,6 @@ impl Player {
                 actor = Some(name.to_owned());
             }
         }
-        self.sim.check_invariants();
         answer + &self.collect(actor.as_deref())
     }
 
@@ -229,7 +228,7 @@ impl Player {
         let mut lines = String::new();
         if let Some(name) = actor {
             let (node, client) = self.clients[name];
-            for value in self.sim.take_replies(node, client) {
+            for (_, value) in self.sim.take_replies(node, client) {
                 lines += &(self.render(&value) + "\n");
             }
             if self.sim.is_blocked(node, client) {
@@ -237,7 +236,7 @@ impl Player {
             }
         }
         for (name, (node, client)) in self.clients.clone() {
-            for value in self.sim.take_replies(node, client) {
+            for (_, value) in self.sim.take_replies(node, client) {
                 lines += &format!("{name} {}\n", self.render(&value));
             }
         }
