@@ -8,7 +8,7 @@
 //! ```
 
 use super::connection::Connection;
-use super::failure::{Failure, STATUS_UNSUPPORTED};
+use super::failure::Failure;
 use super::info::{Info, human_bytes};
 use super::nodes::{self, short};
 use super::options::{Options, QueueLimits};
@@ -27,6 +27,16 @@ enum Severity {
     Ok,
     Warning,
     Critical,
+}
+
+impl Severity {
+    fn status(self) -> u8 {
+        match self {
+            Severity::Ok => 0,
+            Severity::Warning => 1,
+            Severity::Critical => 2,
+        }
+    }
 }
 
 /// What was found, the worst of it, and why.
@@ -64,15 +74,11 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
         Ok(summary) => summary,
         Err(failure) => {
             terminal::print(format!("CRITICAL: {failure}\n"))?;
-            return Ok(STATUS_UNSUPPORTED);
+            return Ok(Severity::Critical.status());
         }
     };
     terminal::print(verdict.line(&summary))?;
-    Ok(match verdict.severity {
-        Severity::Ok => 0,
-        Severity::Warning => 1,
-        Severity::Critical => 2,
-    })
+    Ok(verdict.severity.status())
 }
 
 /// Looks at everything. Returns the line of a healthy node.

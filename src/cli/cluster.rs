@@ -54,9 +54,9 @@ pub fn create(options: &Options) -> Result<u8, Failure> {
     }
     let known = nodes::view(&mut members[0].connection)?;
     let is_known = |id: &str| known.iter().any(|peer| peer.id == id && peer.trouble().is_none());
-    let strangers: Vec<SocketAddr> =
+    let unmet: Vec<SocketAddr> =
         members.iter().filter(|member| !is_known(&member.id)).map(|member| member.socket).collect();
-    for socket in strangers {
+    for socket in unmet {
         let (ip, port) = (socket.ip().to_string(), socket.port().to_string());
         text_of(members[0].connection.call(&["CLUSTER", "MEET", &ip, &port])?)?;
     }

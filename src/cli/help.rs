@@ -196,7 +196,7 @@ pub static COMMANDS: &[CommandHelp] = &[
     row(
         Group::Cluster,
         "CLUSTER MEET",
-        "ip port",
+        "ip port [bus-port]",
         "Make this node know another one, and so join their clusters",
     ),
     row(Group::Cluster, "CLUSTER NODES", "-", "One line for each known node"),

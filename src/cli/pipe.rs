@@ -6,8 +6,7 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use super::connection::{Connection, Stream, encode_request};
@@ -24,25 +23,23 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     let mut connection = Connection::open(&options.address, options.password.as_deref(), None)?;
     connection.limit_waiting(LOOK_EVERY)?;
     let mark = random_mark()?;
-    let all_sent = Arc::new(AtomicBool::new(false));
-    let sender = {
-        let (mut socket, mark) = (connection.raw_writer()?, mark.clone());
-        let all_sent = Arc::clone(&all_sent);
-        std::thread::spawn(move || {
-            let sent = send_input(&mut socket, &mark);
-            match &sent {
-                Ok(()) => all_sent.store(true, Ordering::Release),
-                // Wakes the reader, which then asks why this thread ended.
-                Err(_) => socket.close(),
-            }
-            sent
-        })
-    };
+    let (mut socket, own_mark) = (connection.raw_writer()?, mark.clone());
+    let (ended, sender_ended) = channel();
+    std::thread::spawn(move || {
+        let sent = send_input(&mut socket, &own_mark);
+        let is_cut = sent.is_err();
+        // Nobody listens when the reader has ended first.
+        let _ = ended.send(sent);
+        if is_cut {
+            // Wakes the reader, which finds the reason in the channel.
+            socket.close();
+        }
+    });
 
     let (mut errors, mut replies) = (0_u64, 0_u64);
     let mut last_reply_at = Instant::now();
     let mut sending = true;
-    let ended = loop {
+    let result = loop {
         match connection.receive() {
             Ok(Value::Bulk(message)) if message == mark => {
                 terminal::print("Last reply received from server.\n")?;
@@ -57,7 +54,8 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
                 last_reply_at = Instant::now();
             }
             Err(Failure::Silent) => {
-                if sending && all_sent.load(Ordering::Acquire) {
+                if sending && let Ok(sent) = sender_ended.try_recv() {
+                    sent?;
                     sending = false;
                     last_reply_at = Instant::now();
                 }
@@ -68,27 +66,27 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
                     break Ok(());
                 }
             }
-            Err(failure) => break Err(failure),
+            Err(failure) => match sender_ended.try_recv() {
+                Ok(Err(cause)) => break Err(cause),
+                _ => break Err(failure),
+            },
         }
     };
     terminal::print(format!("errors: {errors}, replies: {replies}\n"))?;
-    if ended.is_err() && sender.is_finished() {
-        sender.join().expect("the sending thread returns its errors")?;
-    }
-    ended.map(|()| if errors > 0 { STATUS_FAILED } else { 0 })
+    result.map(|()| if errors > 0 { STATUS_FAILED } else { 0 })
 }
 
 fn send_input(socket: &mut Stream, mark: &[u8]) -> Result<(), Failure> {
     io::copy(&mut io::stdin().lock(), socket)
         .map_err(|error| Failure::Told(format!("Error sending the input: {}", reason(&error))))?;
+    terminal::print("All data transferred. Waiting for the last reply...\n")?;
     // The line end finishes an inline command that lacks its own; an empty line is no command.
     let mut end = b"\r\n".to_vec();
     encode_request(&[b"PING", mark], &mut end);
-    socket.write_all(&end).map_err(Failure::Socket)?;
-    terminal::print("All data transferred. Waiting for the last reply...\n")
+    socket.write_all(&end).map_err(Failure::Socket)
 }
 
-/// Draws a message that no job contains.
+/// Draws a message that tells the last reply from all others.
 fn random_mark() -> Result<Vec<u8>, Failure> {
     let mut random = [0; 10];
     getrandom::fill(&mut random)
