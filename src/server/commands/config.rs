@@ -52,7 +52,8 @@ fn get(server: &mut Server, call: &Call<'_>) {
         .map(|directive| (directive.name, directive.shown(&server.config)))
         .collect();
     let mut reply = server.reply(call);
-    reply.array(shown.len() * 2);
+    // Under RESP3 redis-py and node-redis read this answer as the map that Redis sends.
+    reply.map(shown.len());
     for (name, value) in shown {
         reply.bulk(name);
         reply.bulk(value);
