@@ -18,8 +18,8 @@ struct Batch {
     /// Jobs asked for and jobs that came.
     asked: usize,
     came: usize,
-    /// Batches in a row that brought no job.
-    empty: usize,
+    /// Fetches in the batches since the last that brought a job.
+    in_vain: usize,
     finished: bool,
 }
 
@@ -135,14 +135,12 @@ fn send_fetches(
 ) {
     let options = &plan.options;
     progress.give_back(batch.asked.saturating_sub(batch.came));
-    if batch.asked > 0 {
-        batch.empty = if batch.came == 0 { batch.empty + 1 } else { 0 };
-    }
+    let fetches = batch.asked.div_ceil(options.count);
+    batch.in_vain = if batch.came == 0 { batch.in_vain + fetches } else { 0 };
     batch.asked = 0;
     batch.came = 0;
-    // Then it has looked into every queue once.
-    let empty_max = (options.queues as usize).div_ceil(options.depth);
-    if batch.empty >= empty_max {
+    // Then it has looked into every queue and found it empty.
+    if batch.in_vain >= options.queues as usize {
         return;
     }
     batch.asked = progress.take(options.depth * options.count, now);

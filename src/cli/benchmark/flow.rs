@@ -20,6 +20,9 @@ use super::worker::{Plan, Progress, Tally, Worker, nanoseconds};
 const QUIET_MAX: Duration = Duration::from_secs(10);
 /// The longest wait for an event; then the loop looks whether it is to end.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Jobs of a schedule between two looks at the replies when it is behind: then there is
+/// no wait in which they would be read.
+const SERVE_EVERY: u64 = 64;
 /// How soon a stalled producer looks at the window when other threads serve consumers.
 const WINDOW_LOOK_EVERY: Duration = Duration::from_millis(1);
 
@@ -149,6 +152,10 @@ impl Share<'_> {
             self.add(connection, next_at);
             connection.flush()?;
             schedule.due += 1;
+            if schedule.due.is_multiple_of(SERVE_EVERY) {
+                worker.wait(Duration::ZERO)?;
+                self.serve(worker)?;
+            }
         }
         Ok(())
     }
