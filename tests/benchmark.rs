@@ -28,6 +28,10 @@ impl Server {
         Self::start("redis-server", &["--save", ""])
     }
 
+    fn disque() -> Self {
+        Self::start(env!("CARGO_BIN_EXE_disque-server"), &[])
+    }
+
     fn start(program: &str, words: &[&str]) -> Self {
         let port = free_port();
         let folder = tempfile::tempdir().expect("a folder for the server");
@@ -175,6 +179,12 @@ fn commands_processed(server: &Server) -> u64 {
     line.and_then(|count| count.trim().parse().ok()).expect("INFO counts commands")
 }
 
+fn jobs_held(server: &Server) -> u64 {
+    let info = server.ask("INFO jobs");
+    let line = info.lines().find_map(|line| line.strip_prefix("registered_jobs:"));
+    line.and_then(|count| count.trim().parse().ok()).expect("INFO counts jobs")
+}
+
 #[test]
 fn what_is_added_to_a_redis_list_is_fetched() {
     let server = Server::redis();
@@ -230,6 +240,39 @@ fn error_replies_are_counted_as_refusals() {
     let rows = server.load("--peer list -n 50 -w add");
     assert_eq!(rows[0].figure("operations"), 0.0);
     assert_eq!(rows[0].figure("refused"), 50.0);
+}
+
+#[test]
+fn what_is_acknowledged_is_gone() {
+    let server = Server::disque();
+    let line = "-n 3000 -P 7 -w add,get,ack --threads 2 --random-acks";
+    assert_whole(&server.load(line), &["add", "get", "ack"], 3000.0);
+    let line = "-n 3000 -P 3 --count 10 -w add,get,fastack --queues 20";
+    assert_whole(&server.load(line), &["add", "get", "fastack"], 3000.0);
+    assert_whole(&server.load("-n 500 -w add-drain"), &["add", "drain", "drain-ack"], 500.0);
+    assert_eq!(jobs_held(&server), 0);
+    server.load("-n 700 -w add --replicate 1");
+    assert_eq!(server.ask("QLEN q"), ":700\r\n");
+}
+
+#[test]
+fn every_job_of_a_disque_flow_is_delivered_and_acknowledged() {
+    let server = Server::disque();
+    let rows = server.load("-n 2000 -w mix -c 8 --threads 2 --queues 3");
+    assert_whole(&rows, &["mix", "mix-add", "mix-ack"], 2000.0);
+    assert_eq!(jobs_held(&server), 0);
+}
+
+#[test]
+fn a_wait_measures_how_late_a_timeout_is() {
+    let rows = Server::disque().load("-n 20 -c 20 -w wait --timeout 50");
+    assert_eq!(rows[0].figure("operations"), 20.0);
+    assert!(rows[0].figure("secs") >= 0.05, "{rows:?}");
+}
+
+#[test]
+fn a_stall_of_disque_shows_in_all_jobs_that_were_due_meanwhile() {
+    assert_a_stall_shows(&Server::disque(), "disque");
 }
 
 #[test]
