@@ -56,7 +56,7 @@ impl fmt::Display for ConfigError {
                 Some(path) => writeln!(f, "At line {number} of {}", path.display())?,
                 None => writeln!(f, "At line {number}, the file's lines first, then options")?,
             }
-            writeln!(f, ">>> '{}'", text.escape_ascii())?;
+            writeln!(f, ">>> '{}'", String::from_utf8_lossy(text))?;
         }
         write!(f, "{}", self.reason)
     }

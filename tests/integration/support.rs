@@ -19,6 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Ports tried are from here on; the bus port, 10000 above, is below those that the
 /// system gives to connections.
 const PORTS: std::ops::Range<u16> = 11_000..22_000;
+/// Used when it is in the server's folder.
+const CONFIG_FILE: &str = "disque.conf";
 const BUS_PORT_OFFSET: u16 = 10_000;
 
 /// A running server. It is killed, and its folder removed, when it goes out of scope.
@@ -35,7 +37,17 @@ impl TestServer {
 
     /// Starts a server with further options, as in `&["--maxclients", "5"]`.
     pub fn start_with(options: &[&str]) -> Self {
+        Self::start_in(tempfile::tempdir().expect("a folder"), options)
+    }
+
+    /// Starts a server from a file `disque.conf` in its folder, and further options.
+    pub fn start_with_config(text: &str, options: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join(CONFIG_FILE), text).expect("the folder is ours");
+        Self::start_in(folder, options)
+    }
+
+    fn start_in(folder: TempDir, options: &[&str]) -> Self {
         loop {
             let port = free_port();
             let mut process = spawn(folder.path(), port, options);
@@ -77,12 +89,21 @@ impl TestServer {
         stream
     }
 
-    /// Asks the server to end by a signal and waits until it has.
-    pub fn stop_by(&mut self, signal: i32) -> ExitStatus {
+    pub fn signal(&self, signal: i32) {
         let pid = i32::try_from(self.process.id()).expect("process IDs are positive");
         // SAFETY: kill only takes numbers; the process is our child and not yet waited for.
         assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+    }
+
+    /// Waits until the server has ended.
+    pub fn wait(&mut self) -> ExitStatus {
         self.process.wait().expect("it is our child")
+    }
+
+    /// Asks the server to end by a signal and waits until it has.
+    pub fn stop_by(&mut self, signal: i32) -> ExitStatus {
+        self.signal(signal);
+        self.wait()
     }
 }
 
@@ -95,7 +116,9 @@ impl Drop for TestServer {
 }
 
 fn spawn(folder: &Path, port: u16, options: &[&str]) -> Child {
+    let file = folder.join(CONFIG_FILE).exists().then_some(CONFIG_FILE);
     Command::new(env!("CARGO_BIN_EXE_disque-server"))
+        .args(file)
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--logfile", "log"])
         .args(["--loglevel", "debug"])
         .args(options)
@@ -129,7 +152,7 @@ fn wait_for(process: &mut Child, port: u16) -> bool {
 
 /// A port that is free just now, with its bus port. Different processes begin to look at
 /// different places, so that tests that run at once seldom meet.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let count = u32::from(PORTS.end - PORTS.start);

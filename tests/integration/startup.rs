@@ -1,0 +1,133 @@
+//! The program before it serves: special options, and configurations it refuses.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Write as _;
+use std::process::{Command, Output, Stdio};
+
+fn program() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_disque-server"))
+}
+
+fn run<I: AsRef<OsStr>>(arguments: &[I]) -> Output {
+    program().args(arguments).output().expect("the program starts")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Runs with a configuration that must be refused; returns the report's lines.
+fn refused(arguments: &[&str], input: &str) -> Vec<String> {
+    let mut process = program()
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut stdin = process.stdin.take().expect("it is a pipe");
+    // A program that refuses its options first does not read this.
+    let _unread = stdin.write_all(input.as_bytes());
+    drop(stdin);
+    let output = process.wait_with_output().expect("the program ends");
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert_eq!(output.stdout, b"");
+    stderr(&output).lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn the_version_line_has_the_shape_scripts_take_apart() {
+    for option in ["-v", "--version"] {
+        let output = run(&[option]);
+        assert_eq!(output.status.code(), Some(0));
+        let line = String::from_utf8(output.stdout).expect("text");
+        let words: Vec<&str> = line.trim_end().split(' ').collect();
+        assert_eq!(words[..2], ["Disque", "server"]);
+        let names: Vec<&str> =
+            words[2..].iter().filter_map(|word| Some(word.split_once('=')?.0)).collect();
+        assert_eq!(names, ["v", "sha", "malloc", "bits", "build"]);
+        assert_eq!(words[2], "v=1.0-rc1");
+        assert_eq!(line.lines().count(), 1);
+    }
+}
+
+#[test]
+fn help_is_usage_on_stderr_and_exit_1() {
+    for option in ["-h", "--help"] {
+        let output = run(&[option]);
+        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(output.stdout, b"");
+        let text = stderr(&output);
+        for part in ["FILE", "--version", "--help", "--test-memory"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+}
+
+#[test]
+fn the_memory_test_runs_and_wants_a_size() {
+    let output = run(&["--test-memory", "1"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("Pass 50 of 50"));
+    assert_eq!(run(&["--test-memory"]).status.code(), Some(1));
+    assert_eq!(run(&["--test-memory", "much"]).status.code(), Some(1));
+}
+
+#[test]
+fn a_report_has_a_banner_the_line_number_the_line_and_the_reason() {
+    let report = refused(&["-"], "# a comment\n\ntimeout never\n");
+    assert_eq!(report.len(), 5, "{report:?}");
+    assert_eq!(report[0], "");
+    assert!(report[1].starts_with("***"));
+    assert!(report[2].contains("line 3"));
+    assert_eq!(report[3], ">>> 'timeout never'");
+    assert_eq!(report[4], "must be a number, 0 or more");
+}
+
+#[test]
+fn lines_of_the_file_and_options_are_counted_as_one_text() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("disque.conf");
+    fs::write(&file, "port 7711\ntimeout 3").expect("writable");
+    let file = file.to_str().expect("text");
+    let report = refused(&[file, "--hz", "20", "--nosuch", "1"], "");
+    assert!(report[2].contains("line 4"), "{report:?}");
+    assert_eq!(report[3], ">>> 'nosuch \"1\"'");
+}
+
+#[test]
+fn what_a_configuration_cannot_say_is_refused_in_one_line() {
+    let cases = [
+        ("port 0", "must be a number from 1 to 55535"),
+        ("port 55536", "must be a number from 1 to 55535"),
+        ("maxclients 0", "must be a number from 1 to 2147483647"),
+        ("loglevel loud", "must be one of debug, verbose, notice, warning"),
+        ("appendfsync sometimes", "must be one of always, everysec, no"),
+        ("appendfilename a/b", "this is the name of a file, not a path"),
+        ("daemonize maybe", "must be yes or no"),
+        ("maxmemory 1tb", "must be a size: a number and optionally b, k, kb, m, mb, g or gb"),
+        ("client-output-buffer-limit slave 0 0 0", "the only client class is normal"),
+        (
+            "dir /nonexistent",
+            "can't use /nonexistent as working directory: No such file or directory (os error 2)",
+        ),
+        (
+            "logfile /nonexistent/log",
+            "can't open the log file /nonexistent/log: No such file or directory (os error 2)",
+        ),
+        ("watchdog-period 100", "unknown directive or wrong number of arguments"),
+        ("rename-command nosuch x", "rename-command: no such command 'nosuch'"),
+        ("bind \"", "unbalanced quotes"),
+    ];
+    for (line, reason) in cases {
+        let report = refused(&["-"], line);
+        assert_eq!(report.last().map(String::as_str), Some(reason), "{line}");
+    }
+}
+
+#[test]
+fn a_configuration_file_that_cannot_be_read_is_named() {
+    let report = refused(&["/nonexistent/disque.conf"], "");
+    assert!(report.last().is_some_and(|line| line.contains("/nonexistent/disque.conf")));
+}
