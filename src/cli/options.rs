@@ -311,7 +311,7 @@ const USAGE: &[(&str, &str)] = &[
     ("-r <repeat>", "Execute the command this many times; -1 is endless."),
     (
         "-i <interval>",
-        "Seconds between repeated commands, and between the lines of\n--stat, --latency-history, --latency-dist and top. Fractions work.",
+        "Seconds between repeated commands, and between the lines of --stat,\n--latency-history, --latency-dist, queues and top. Fractions work.",
     ),
     ("-x", "Read the last argument of the command from standard input."),
     ("-e", "Exit with status 1 when the server answers with an error."),
@@ -357,7 +357,7 @@ Commands of this tool, beside those of the server:
 Examples:
   disque addjob mail 'to: ann' 0 retry 60
   disque getjob from mail
-  cat photo.jpg | disque -x addjob photos 1000 < /dev/null
+  disque --pipe < commands.txt
   disque -r 100 -i 1 info | grep used_memory_human:
   disque --check --max-length 10000 --max-age 600 mail
 
