@@ -154,6 +154,10 @@ impl Engine {
             self.resume(client);
             self.note_emptied(q);
         }
+        if self.queues.get(q).is_some() {
+            self.keep_asking(q);
+            self.serve_asks(q);
+        }
     }
 
     /// After a fetch: an emptied queue with traffic from other nodes wants more.

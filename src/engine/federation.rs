@@ -1,22 +1,22 @@
-//! Lending jobs: a node with waiting clients and an empty queue asks the others.
+//! Asking for jobs: a node with consumers and an empty queue asks the others.
 //!
 //! NEEDJOBS goes to everybody now and then, to find out who has jobs, and more often to
-//! the nodes that sent some lately. Whoever has jobs and does not import any itself
-//! sends up to half of them in one YOURJOBS. Waits between requests double while
-//! nothing comes.
+//! the nodes that sent some lately. Waits between requests double while nothing comes.
+//! What the others do about it is in [`super::lending`].
+//!
+//! Between nodes that announced [`Abilities::STANDING_ASKS`] nobody has to ask again and
+//! again. Once clients wait, each other node is told for how many jobs (its *credit*),
+//! and sends jobs as they come; it is told again when the credit is used up or grows
+//! old, and told of 0 jobs when no client waits any longer.
 
 use std::collections::BTreeMap;
 
-use crate::base::limits::JOBS_PER_MESSAGE_MAX;
 use crate::base::time::MonoMs;
-use crate::proto::bus::{Jobs, Message, MessageFlags};
-use crate::proto::job_record::JobRecord;
+use crate::proto::bus::{Abilities, Message, MessageFlags};
 
 use super::Engine;
-use super::delivery::Nack;
-use super::job::{JobFlags, JobRef};
-use super::node_set::{ME, NodeRef};
-use super::persistence::Form;
+use super::lending::ASK_VALID_MS;
+use super::node_set::NodeRef;
 use super::queue::QueueRef;
 
 const ASK_MIN: u64 = 5;
@@ -33,8 +33,14 @@ const RATE_WINDOW_MS: u64 = 1000;
 /// The rate is never taken over less than this, so as not to overestimate it.
 const RATE_ELAPSED_MIN_MS: u64 = 50;
 
-/// No further job goes into a YOURJOBS once its bodies have this many bytes.
-const LENT_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// A standing ask covers the imports of this long, so that a steady flow costs few of
+/// them.
+const CREDIT_COVERS_MS: u64 = 20;
+/// A standing ask is told again after this, well before the others forget it.
+const TELL_AGAIN_MS: u64 = ASK_VALID_MS / 3;
+/// No client has waited for this long: the standing ask ends. Between two GETJOBs of one
+/// consumer it does not.
+const CANCEL_AFTER_MS: u64 = 100;
 
 /// What a queue knows of jobs that came from other nodes.
 #[derive(Debug, Default)]
@@ -45,6 +51,16 @@ pub struct Imports {
     previous: Window,
     broadcast: Backoff,
     ask: Backoff,
+    standing: Standing,
+}
+
+/// The ask that able nodes know of.
+#[derive(Debug, Default)]
+struct Standing {
+    /// Jobs that others were told to send and did not send yet; 0 without an ask.
+    credit: u32,
+    told_at: Option<MonoMs>,
+    waited_at: MonoMs,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -112,6 +128,7 @@ impl Imports {
         }
         self.current.count += 1;
         self.ask.tries = 0;
+        self.standing.credit = self.standing.credit.saturating_sub(1);
     }
 }
 
@@ -133,7 +150,12 @@ impl Engine {
         if broadcast {
             imports.broadcast.tried(now);
         }
-        let sources: Vec<NodeRef> = imports.sources(now).collect();
+        // Able nodes that know of a standing ask send without being asked again.
+        let is_told = imports.standing.told_at.is_some();
+        let sources: Vec<NodeRef> = imports
+            .sources(now)
+            .filter(|node| !(is_told && self.cluster.is_able(*node, Abilities::STANDING_ASKS)))
+            .collect();
         let ask = !sources.is_empty()
             && (need == Need::ReachedZero
                 || imports.ask.is_due(now, ASK_AGAIN_MIN_MS, ASK_AGAIN_MAX_MS));
@@ -155,70 +177,65 @@ impl Engine {
         }
     }
 
-    /// NEEDJOBS: a node wants up to `count` jobs of a queue.
-    pub(super) fn on_need_jobs(&mut self, from: NodeRef, name: &[u8], count: u32) {
-        let Some(q) = self.queues.find(name) else { return };
-        let Some(queue) = self.queues[q].live() else { return };
-        let len = queue.jobs.len();
-        if len == 0
-            || queue.pause.is_out()
-            || queue.imports.rate(self.now.mono) > 0
-            || !self.cluster.is_linked(from)
-        {
+    /// Clients wait for a queue: the able nodes are told, unless what they know will do.
+    pub(super) fn keep_asking(&mut self, q: QueueRef) {
+        let now = self.now.mono;
+        if self.cluster.is_alone() || self.cluster.is_leaving() {
             return;
         }
-        let asked = usize::try_from(count).unwrap_or(usize::MAX).min(JOBS_PER_MESSAGE_MAX);
-        let lent = if len < asked * 2 { len / 2 } else { asked }.max(1);
-        let mut jobs = Vec::new();
-        let mut bytes = 0;
-        while jobs.len() < lent && bytes < LENT_BYTES_MAX {
-            let Some(r) = self.fetch(q) else { break };
-            bytes += self.jobs[r].body.len();
-            jobs.push(r);
+        let Some(queue) = self.queues[q].live_mut().filter(|queue| !queue.waiters.is_empty())
+        else {
+            return;
+        };
+        let flow = queue.imports.rate(now) * CREDIT_COVERS_MS / 1000;
+        let wanted = (queue.waiters.len() as u64).clamp(1, ASK_MAX);
+        let standing = &mut queue.imports.standing;
+        standing.waited_at = now;
+        let is_fresh = standing.told_at.is_some_and(|at| now.ms_since(at) < TELL_AGAIN_MS);
+        if is_fresh && u64::from(standing.credit) >= wanted {
+            return;
         }
-        self.send_your_jobs(from, &jobs);
-        for r in jobs {
-            if self.jobs[r].is_at_most_once() {
-                self.unregister(r);
-            }
-        }
+        standing.credit = wanted.max(flow).min(ASK_MAX) as u32;
+        standing.told_at = Some(now);
+        let count = standing.credit;
+        self.asking.insert(q);
+        self.tell_able(q, count);
     }
 
-    /// YOURJOBS: a node lends jobs; they go straight to their queues, paused or not.
-    pub(super) fn on_your_jobs(&mut self, from: NodeRef, jobs: Jobs<'_>) {
-        for record in jobs.iter() {
-            if self.is_acked_here(&record.id) {
-                self.send_set_ack(from, record.id);
-                continue;
-            }
-            let r = match self.jobs.find(&record.id) {
-                Some(r) if self.jobs.replication(r).is_some() => continue,
-                Some(r) => {
-                    self.add_holders(r, record.nodes);
-                    r
-                }
-                None => self.take_in(&record),
-            };
-            self.jobs.add_may_have(r, from);
-            self.jobs[r].flags.clear(JobFlags::BROADCAST_QUEUED);
-            if self.jobs[r].is_at_most_once() {
-                self.jobs[r].requeue_at = self.now.mono;
-            }
-            let queued = self.enqueue(r, Nack::No);
-            self.jobs.reschedule(r);
-            if queued {
-                let queue = self.queues.revive(self.jobs[r].queue, self.now.mono);
-                queue.imports.count(self.now.mono, from);
-            }
-        }
+    fn tell_able(&mut self, q: QueueRef, count: u32) {
+        let able = self.cluster.able(Abilities::STANDING_ASKS);
+        let message = Message::NeedJobs { queue: &self.queues[q].name, count };
+        self.cluster.send(&mut self.out, &able, MessageFlags::NONE, &message);
     }
 
-    /// A job that came from its holders and is new here.
-    fn take_in(&mut self, record: &JobRecord<'_>) -> JobRef {
-        let r = self.register_record(record, Form::Message);
-        self.jobs.add_may_have(r, ME);
-        self.log_loadjob(r);
-        r
+    /// Every 100 ms: standing asks of queues that nobody waits for any longer end.
+    pub(super) fn end_idle_asks(&mut self) {
+        let now = self.now.mono;
+        let is_over =
+            |imports: &Imports| now.ms_since(imports.standing.waited_at) >= CANCEL_AFTER_MS;
+        let over: Vec<QueueRef> = self
+            .asking
+            .iter()
+            .copied()
+            .filter(|q| {
+                let queue = self.queues[*q].live().expect("queues that ask are kept");
+                queue.waiters.is_empty() && is_over(&queue.imports)
+            })
+            .collect();
+        for q in over {
+            self.asking.remove(&q);
+            if let Some(queue) = self.queues[q].live_mut() {
+                queue.imports.standing = Standing::default();
+            }
+            self.tell_able(q, 0);
+        }
+    }
+}
+
+impl Imports {
+    /// Whether other nodes know that clients wait here.
+    pub fn is_asking(&self) -> bool {
+        self.standing.told_at.is_some()
     }
 }
 

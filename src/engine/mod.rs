@@ -14,7 +14,7 @@
 //! | [`delivery`] | enqueue, fetch, requeue, removal |
 //! | [`replication`] | a job on enough nodes before its producer hears of it |
 //! | [`ack`], [`ack_only`] | acknowledgement and collection |
-//! | [`federation`] | jobs lent to nodes that have consumers |
+//! | [`federation`], [`lending`] | jobs asked of other nodes, and lent to them |
 //! | [`memory`] | what is given up when memory is short |
 //! | [`persistence`] | records for the append only file, and back |
 //! | [`cluster`] | nodes, links, gossip, failure detection |
@@ -34,6 +34,7 @@ pub mod error;
 pub mod federation;
 pub mod job;
 pub mod jobs;
+pub mod lending;
 pub mod memory;
 pub mod node_set;
 pub mod options;
@@ -88,6 +89,8 @@ pub struct Engine {
     blocked: Blocked,
     cluster: Cluster,
     timers: TimerTable,
+    /// Queues for which other nodes hold a standing ask.
+    asking: BTreeSet<QueueRef>,
     /// Jobs that wait for copies, by the time at which one more node is asked.
     replicating: BTreeSet<(MonoMs, JobRef)>,
     /// Long commands that are not finished, by their client.
@@ -114,6 +117,7 @@ impl Engine {
             queues: Queues::new(queue_key),
             blocked: Blocked::default(),
             timers: TimerTable::new(now.mono),
+            asking: BTreeSet::new(),
             replicating: BTreeSet::new(),
             progress: BTreeMap::new(),
             fetched: Vec::new(),
@@ -287,6 +291,7 @@ impl Engine {
     /// Every 100 ms: on a node that leaves, nobody waits any longer; elsewhere the
     /// queues with waiting clients ask other nodes for jobs.
     fn look_after_waiters(&mut self) {
+        self.end_idle_asks();
         if self.cluster.is_leaving() {
             self.turn_away_waiters();
             return;
@@ -305,6 +310,7 @@ impl Engine {
             .collect();
         for q in queues {
             self.need_jobs(q, federation::Need::ClientsWaiting);
+            self.keep_asking(q);
         }
     }
 
@@ -345,6 +351,7 @@ impl Engine {
                 return More::Yes;
             }
             budget -= 1;
+            self.asking.remove(&q);
             self.queues.close(q);
         }
         self.ack_only.clear();

@@ -16,6 +16,7 @@ use crate::base::time::MonoMs;
 use super::blocked::Ticket;
 use super::federation::Imports;
 use super::job::Job;
+use super::lending::Asks;
 
 pub type QueueRef = Ref<QueueEntry>;
 
@@ -41,6 +42,8 @@ pub struct Queue {
     /// Whether the queue is in the list of those to serve.
     is_ready: bool,
     pub imports: Imports,
+    /// Other nodes that want jobs of this queue.
+    pub asks: Asks,
 }
 
 /// Which ways a queue is paused, as the flags of a PAUSE message.
@@ -87,12 +90,16 @@ impl Queue {
             waiters: BTreeMap::new(),
             is_ready: false,
             imports: Imports::default(),
+            asks: Asks::default(),
         }
     }
 
     /// Whether the queue may be dropped once it has been idle for long enough.
     fn is_disposable(&self) -> bool {
-        self.jobs.is_empty() && self.waiters.is_empty() && self.pause == Pause::NONE
+        self.jobs.is_empty()
+            && self.waiters.is_empty()
+            && self.pause == Pause::NONE
+            && !self.imports.is_asking()
     }
 }
 
@@ -212,11 +219,12 @@ impl Queues {
         }
     }
 
-    /// Notes that clients waiting for this queue may be served now.
+    /// Notes that clients waiting for this queue, or nodes that asked for its jobs, may
+    /// be served now.
     pub fn mark_ready(&mut self, q: QueueRef) {
         if let Some(queue) = self.table[q].live_mut()
             && !queue.is_ready
-            && !queue.waiters.is_empty()
+            && !(queue.waiters.is_empty() && queue.asks.is_empty())
             && !queue.jobs.is_empty()
             && !queue.pause.is_out()
         {

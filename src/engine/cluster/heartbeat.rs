@@ -50,6 +50,7 @@ impl Engine {
             }
         };
         let Some(sender) = self.known_sender(header) else { return };
+        self.cluster.node_mut(sender).abilities = header.abilities();
         if kind == GossipKind::Ping && node_on_link.is_none() {
             self.update_address(sender, ends, header);
         }

@@ -42,7 +42,7 @@ use std::collections::BTreeMap;
 use crate::base::ids::{LinkId, NodeId};
 use crate::base::rng::Rng;
 use crate::base::time::MonoMs;
-use crate::proto::bus::{self, Header, Message, MessageFlags, NodeFlags};
+use crate::proto::bus::{self, Abilities, Header, Message, MessageFlags, NodeFlags};
 
 use super::Engine;
 use super::config::{Announce, EngineConfig};
@@ -156,6 +156,16 @@ impl Cluster {
         self.node(node).contact.link.up().is_some()
     }
 
+    /// Whether a node announced abilities that C nodes do not have.
+    pub fn is_able(&self, node: NodeRef, abilities: Abilities) -> bool {
+        self.node(node).abilities.has(abilities)
+    }
+
+    /// The known nodes that announced abilities, this one left out.
+    pub fn able(&self, abilities: Abilities) -> Vec<NodeRef> {
+        self.others.iter().copied().filter(|node| self.is_able(*node, abilities)).collect()
+    }
+
     /// How many nodes may get new copies of jobs.
     pub fn reachable_count(&self) -> usize {
         self.reachable.len()
@@ -246,7 +256,7 @@ impl Cluster {
             flags: me.flags,
             state: 0,
             message_flags,
-            reserved: Header::announce_bus_port(self.announce.bus_port),
+            reserved: Header::announce(self.announce.bus_port, Abilities::STANDING_ASKS),
         }
     }
 

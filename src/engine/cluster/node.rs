@@ -7,7 +7,7 @@ use crate::base::limits::BUS_PORT_OFFSET;
 use crate::base::time::MonoMs;
 use crate::engine::node_set::NodeRef;
 use crate::engine::outbox::ConnectToken;
-use crate::proto::bus::NodeFlags;
+use crate::proto::bus::{Abilities, NodeFlags};
 
 /// A node that completed its handshake once, this one included.
 #[derive(Debug)]
@@ -17,6 +17,8 @@ pub struct Node {
     /// [`Contact`] without an address. [`NodeFlags::DELETED`]: forgotten.
     pub flags: NodeFlags,
     pub contact: Contact,
+    /// As it announced with its latest heartbeat.
+    pub abilities: Abilities,
     /// Which nodes reported it as failing.
     pub reports: Vec<FailureReport>,
 }
@@ -29,7 +31,13 @@ pub struct FailureReport {
 
 impl Node {
     pub fn new(id: NodeId, flags: NodeFlags) -> Self {
-        Self { id, flags, contact: Contact::default(), reports: Vec::new() }
+        Self {
+            id,
+            flags,
+            contact: Contact::default(),
+            abilities: Abilities::NONE,
+            reports: Vec::new(),
+        }
     }
 
     pub fn is_failing(&self) -> bool {

@@ -8,7 +8,7 @@ use super::testing::{NODE_TIMEOUT_MS, Net, PORT, State, ip, node_id};
 use super::*;
 use crate::base::limits::{GOSSIP_ENTRIES_MAX, HANDSHAKES_MAX};
 use crate::base::time::UnixMs;
-use crate::proto::bus::{Gossip, GossipEntry, GossipKind};
+use crate::proto::bus::{Abilities, Gossip, GossipEntry, GossipKind};
 use crate::proto::nodes_conf::{self, LinkState, NodeLine};
 
 const OK: &str = "+OK\r\n";
@@ -37,7 +37,7 @@ fn header_of(sender: NodeId, port: u16) -> Header {
         flags: NodeFlags::MYSELF,
         state: 0,
         message_flags: MessageFlags::NONE,
-        reserved: Header::announce_bus_port(None),
+        reserved: Header::announce(None, Abilities::NONE),
     }
 }
 

@@ -129,6 +129,9 @@ fn none_found(engine: &mut Engine, call: &Call<'_>, request: &Request) -> Comman
     }
     let wait =
         JobsWait { queues: queues.into(), ticket, resp: call.resp, counters: request.counters };
+    for &q in &wait.queues {
+        engine.keep_asking(q);
+    }
     engine.blocked.begin(call.client, Wait::Jobs(wait), request.deadline);
     Ok(Outcome::Blocked)
 }

@@ -96,33 +96,68 @@ pub struct Header {
     /// What is special about this message.
     pub message_flags: MessageFlags,
     /// Zeros from C nodes, which do not look at them. Extensions are announced here; see
-    /// [`Header::announce_bus_port`].
+    /// [`Header::announce`].
     pub reserved: [u8; RESERVED_LEN],
 }
 
-/// In front of an announced bus port.
+/// What a node can do beyond what C nodes can. Used only towards nodes that announced it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Abilities(pub u16);
+
+impl Abilities {
+    /// None: a C node.
+    pub const NONE: Self = Self(0);
+    /// It keeps a NEEDJOBS as a standing ask, and takes one for 0 jobs as its end.
+    pub const STANDING_ASKS: Self = Self(1);
+
+    /// Whether all of `abilities` are there.
+    pub const fn has(self, abilities: Self) -> bool {
+        self.0 & abilities.0 == abilities.0
+    }
+}
+
+/// In front of an announced bus port, at the beginning of the reserved bytes.
 const BUS_PORT_MARK: [u8; 4] = *b"port";
+/// In front of the abilities, behind the bus port.
+const ABILITIES_MARK: [u8; 4] = *b"able";
 
 impl Header {
-    /// The reserved bytes of a node whose bus port is not its client port + 10000:
-    /// `port` and two bytes of number. Zeros for `None`, as C nodes send.
-    pub fn announce_bus_port(bus_port: Option<u16>) -> [u8; RESERVED_LEN] {
+    /// The reserved bytes: `port` and two bytes of number for a node whose bus port is not
+    /// its client port + 10000, six zeros otherwise; `able` and two bytes of bits for a
+    /// node with abilities.
+    pub fn announce(bus_port: Option<u16>, abilities: Abilities) -> [u8; RESERVED_LEN] {
+        let field = |mark: [u8; 4], number: u16| {
+            mark.into_iter().chain(number.to_be_bytes()).map(move |byte| match number {
+                0 => 0,
+                _ => byte,
+            })
+        };
+        let announced =
+            field(BUS_PORT_MARK, bus_port.unwrap_or(0)).chain(field(ABILITIES_MARK, abilities.0));
         let mut reserved = [0; RESERVED_LEN];
-        if let Some(bus_port) = bus_port {
-            let [high, low] = bus_port.to_be_bytes();
-            let [m, a, r, k] = BUS_PORT_MARK;
-            let announced = [m, a, r, k, high, low];
-            reserved.iter_mut().zip(announced).for_each(|(byte, said)| *byte = said);
-        }
+        reserved.iter_mut().zip(announced).for_each(|(byte, said)| *byte = said);
         reserved
     }
 
     /// The bus port that the sender announces, if it does.
     pub fn announced_bus_port(&self) -> Option<u16> {
+        let [bus_port, _] = self.announced()?;
+        (bus_port != 0).then_some(bus_port)
+    }
+
+    /// The abilities that the sender announces.
+    pub fn abilities(&self) -> Abilities {
+        self.announced().map_or(Abilities::NONE, |[_, abilities]| Abilities(abilities))
+    }
+
+    fn announced(&self) -> Option<[u16; 2]> {
         let mut reader = Reader::new(&self.reserved);
-        let mark: [u8; 4] = reader.array().ok()?;
-        let bus_port = reader.u16_be().ok()?;
-        (mark == BUS_PORT_MARK && bus_port != 0).then_some(bus_port)
+        let mut field = |expected: [u8; 4]| {
+            let mark: [u8; 4] = reader.array().ok()?;
+            let number = reader.u16_be().ok()?;
+            Some(if mark == expected { number } else { 0 })
+        };
+        Some([field(BUS_PORT_MARK)?, field(ABILITIES_MARK)?])
     }
 }
 
@@ -257,17 +292,22 @@ mod tests {
     }
 
     #[test]
-    fn an_announced_bus_port_is_read_back_and_zeros_announce_none() {
+    fn what_is_announced_is_read_back_and_zeros_announce_nothing() {
         let announced = |reserved| {
             let sender = NodeId::from_random([7; 20]);
             let (flags, message_flags) = (NodeFlags::MYSELF, MessageFlags::NONE);
             let header =
                 Header { sender, ip: None, port: 1, flags, state: 0, message_flags, reserved };
-            header.announced_bus_port()
+            (header.announced_bus_port(), header.abilities())
         };
-        assert_eq!(announced(Header::announce_bus_port(Some(17_001))), Some(17_001));
-        assert_eq!(announced(Header::announce_bus_port(None)), None);
-        assert_eq!(announced([1; RESERVED_LEN]), None);
+        for bus_port in [None, Some(17_001)] {
+            for abilities in [Abilities::NONE, Abilities::STANDING_ASKS] {
+                let reserved = Header::announce(bus_port, abilities);
+                assert_eq!(announced(reserved), (bus_port, abilities));
+            }
+        }
+        assert_eq!(Header::announce(None, Abilities::NONE), [0; RESERVED_LEN]);
+        assert_eq!(announced([1; RESERVED_LEN]), (None, Abilities::NONE));
     }
 
     #[test]

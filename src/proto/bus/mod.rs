@@ -17,7 +17,8 @@
 //! A node that is not reached at its socket's address and client port + 10000 says so:
 //! its address stands in the header's own field, its client port in the place of the
 //! real one, its bus port behind a mark in the reserved bytes, and in the last four bytes
-//! of entries about it. C nodes look at the client port alone.
+//! of entries about it. C nodes look at the client port alone. What a node can do beyond
+//! what C nodes can, it announces in the reserved bytes too.
 //!
 //! Invariant: what [`encode`] writes, C nodes read, and the other way round, byte for byte.
 
@@ -26,7 +27,7 @@ mod header;
 mod jobs;
 
 pub use gossip::{Gossip, GossipEntry};
-pub use header::{HEADER_LEN, Header, MessageFlags, NodeFlags, frame_len};
+pub use header::{Abilities, HEADER_LEN, Header, MessageFlags, NodeFlags, frame_len};
 pub use jobs::{Jobs, JobsFrame, encode_repl_job};
 
 use crate::base::ids::{JobId, NodeId};
