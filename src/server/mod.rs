@@ -320,6 +320,8 @@ impl Server {
     pub fn set_config(&mut self, config: Config) {
         self.engine.set_config(self.clock.now, config.for_engine());
         let old = std::mem::replace(&mut self.config, config);
+        // Without a limit no command measures any more, and the last level would stay.
+        self.measure_memory();
         if old.hz != self.config.hz {
             self.start_timers();
         }
@@ -345,8 +347,13 @@ impl Server {
         let served = self.clients.iter().max_by_key(|client| client.active_at);
         let command = served.and_then(|client| client.last_command).unwrap_or("none");
         ::log::error!("Last command: {command}");
+        let info = info::render(b"all", &self.facts());
+        ::log::error!(target: log::RAW, "------ INFO OUTPUT ------\n{info}\n");
         ::log::error!(target: log::RAW, "------ CLIENT LIST OUTPUT ------\n{}", self.client_list());
         ::log::error!("=== DISQUE BUG REPORT END ===");
+        if self.config.daemonize {
+            daemon::remove_pidfile(&self.config.pidfile);
+        }
     }
 }
 

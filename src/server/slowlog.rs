@@ -48,6 +48,11 @@ impl SlowLog {
             let arguments = shortened(command, arguments);
             self.entries.push_front(Entry { id, at_unix_secs, duration_us, arguments });
         }
+        self.shorten(len_max);
+    }
+
+    /// Drops the oldest entries over `len_max`.
+    pub fn shorten(&mut self, len_max: u64) {
         self.entries.truncate(usize::try_from(len_max).unwrap_or(usize::MAX));
     }
 

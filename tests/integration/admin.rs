@@ -40,6 +40,8 @@ fn the_slow_log_keeps_what_was_slow_newest_first() {
     assert_eq!(array(client.call("SLOWLOG GET 0")).len(), 0);
     assert_eq!(array(client.call("SLOWLOG GET -1")).len(), 2);
     assert_eq!(client.call("SLOWLOG GET x"), error("ERR value is not an integer or out of range"));
+    client.call("CONFIG SET slowlog-max-len 1");
+    assert_eq!(client.call("SLOWLOG LEN"), Value::Integer(1));
     assert_eq!(client.call("SLOWLOG RESET"), status("OK"));
     assert_eq!(client.call("SLOWLOG LEN"), Value::Integer(0));
     assert_eq!(
@@ -196,6 +198,7 @@ fn a_panic_is_reported_with_the_clients_and_aborts() {
             "panicked",
             "commands/debug.rs",
             "Last command: debug",
+            "registered_jobs:0",
             "addr=127.0.0.1:",
             "=== DISQUE BUG REPORT END",
         ] {

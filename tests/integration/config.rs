@@ -159,6 +159,20 @@ fn more_clients_than_the_system_allows_are_refused_at_once() {
 }
 
 #[test]
+fn a_memory_limit_below_what_is_in_use_refuses_additions_only() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    assert_eq!(client.call("CONFIG SET maxmemory 1"), status("OK"));
+    assert_eq!(client.call("PING"), status("PONG"));
+    // Without a copy of its own the node needs another one, and there is none.
+    let reply = client.call("ADDJOB q body 0");
+    assert!(matches!(reply, Value::Error(_)), "{reply:?}");
+    assert_eq!(client.call("GETJOB NOHANG FROM q"), Value::NullArray);
+    assert_eq!(client.call("CONFIG SET maxmemory 0"), status("OK"));
+    assert!(matches!(client.call("ADDJOB q body 0"), Value::Status(_)));
+}
+
+#[test]
 fn a_password_counts_from_the_next_command_on() {
     let server = TestServer::start();
     let mut client = server.client();

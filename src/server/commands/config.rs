@@ -89,6 +89,7 @@ fn apply(server: &mut Server, directive: &Directive, mut next: Config) -> Result
                 .map_err(|e| format!("Changing directory: {e}"))?;
         }
         "loglevel" => server_log::set_level(next.loglevel),
+        "slowlog-max-len" => server.slowlog.shorten(next.slowlog_max_len),
         "watchdog-period" => {
             next.watchdog_period_ms = server.watchdog.set_period(next.watchdog_period_ms, next.hz);
         }
