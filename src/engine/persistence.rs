@@ -226,9 +226,14 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::ids::{ClientId, JobId, NodeId};
+    use core::net::IpAddr;
+
+    use crate::base::ids::{ClientId, JobId, LinkId, NodeId};
+    use crate::engine::cluster::LinkEnds;
     use crate::engine::command::{COMMANDS, Call, Outcome};
     use crate::engine::config::EngineConfig;
+    use crate::proto::bus::{Header, Message, MessageFlags, NodeFlags};
+    use crate::proto::nodes_conf::{LinkState, NodeLine};
     use crate::proto::reply::Resp;
     use crate::proto::request::{Args, RequestParser};
 
@@ -335,6 +340,50 @@ mod tests {
         Engine::new(config, ME, [7; 32], now)
     }
 
+    const PEER: NodeId = NodeId([b'b'; 40]);
+
+    /// A copy of a job comes from a peer; tells whether it is taken and confirmed.
+    fn takes_copy(node: &mut Node) -> bool {
+        let address = IpAddr::from([127, 0, 0, 1]);
+        let peer = NodeLine {
+            id: PEER,
+            ip: Some(address),
+            port: 7712,
+            flags: NodeFlags(0),
+            ping_sent_at: UnixMs(0),
+            pong_received_at: UnixMs(0),
+            link: LinkState::Disconnected,
+        };
+        node.engine.load_nodes(node.now, &[peer]);
+        let Ok(Some((_, AofRecord::LoadJob(record)))) = aof_record::next(GOLDEN) else {
+            panic!("it begins with a job")
+        };
+        let header = Header {
+            sender: PEER,
+            ip: None,
+            port: 7712,
+            flags: NodeFlags(0),
+            state: 0,
+            message_flags: MessageFlags::NONE,
+            reserved: [0; 34],
+        };
+        let ends = LinkEnds { local: address, peer: address };
+        let link = LinkId { slot: 1, generation: 1 };
+        node.engine.bus_message(node.now, link, ends, &header, &Message::ReplJob(record));
+        node.engine.job_count() == 1
+    }
+
+    #[test]
+    fn copies_are_taken_of_peers_only_while_they_are_kept() {
+        for (storage, is_taken) in
+            [(Storage::Works, true), (Storage::Fails, false), (Storage::Loading, false)]
+        {
+            let mut node = Node::new();
+            node.engine.set_storage(node.now, storage);
+            assert_eq!(takes_copy(&mut node), is_taken, "{storage:?}");
+        }
+    }
+
     const NOTHING: &str = "*-1\r\n";
 
     #[test]
@@ -385,6 +434,18 @@ mod tests {
             assert_eq!(node.call("getjob nohang from q"), NOTHING);
             assert_eq!(node.engine.job_count(), 0);
         }
+    }
+
+    #[test]
+    fn an_at_most_once_job_leaves_the_file_before_it_is_lent_to_a_peer() {
+        let mut node = Node::new();
+        let id = node.add("addjob q body 0 retry 0 replicate 1");
+        let q = node.engine.queues.find(b"q").expect("a job is in it");
+        let r = node.engine.fetch(q).expect("there is one");
+        node.engine.unregister(r);
+        let mut expected = Vec::new();
+        aof_record::append_del_job(&mut expected, &JobId::parse(id.as_bytes()).expect("an ID"));
+        assert_eq!(node.engine.out.aof, expected);
     }
 
     #[test]

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use super::Server;
 use super::commands::{
-    client, command, config, connection, debug, info, latency, monitor, shutdown, slowlog,
+    client, command, config, connection, debug, info, latency, monitor, persistence, shutdown,
+    slowlog,
 };
 use super::config::MaxmemoryPolicy;
 use crate::base::ids::ClientId;
@@ -59,6 +60,7 @@ static SERVER_COMMANDS: &[ServerCommand] = &[
     row("command", 0, R.and(L), command::command),
     row("info", -1, R.and(L), info::info),
     row("config", -2, A.and(R), config::config),
+    row("bgrewriteaof", 1, A.and(R), persistence::bgrewriteaof),
     row("slowlog", -2, R, slowlog::slowlog),
     row("latency", -2, A.and(R).and(L), latency::latency),
     row("monitor", 1, A.and(R), monitor::monitor),

@@ -146,13 +146,14 @@ impl Default for Config {
 }
 
 impl Config {
-    /// What of it decides what the engine does.
-    pub fn for_engine(&self) -> EngineConfig {
+    /// What of it decides what the engine does. Whether records are wanted is not a setting
+    /// alone.
+    pub fn for_engine(&self, aof: Aof) -> EngineConfig {
         let unless_0 = |port| (port != 0).then_some(port);
         EngineConfig {
             port: self.port,
             node_timeout_ms: self.cluster_node_timeout_ms,
-            aof: if self.appendonly { Aof::On } else { Aof::Off },
+            aof,
             enqueue_at_load: match self.aof_enqueue_jobs_once {
                 true => EnqueueAtLoad::Yes,
                 false => EnqueueAtLoad::No,

@@ -12,8 +12,9 @@ pub enum Rewrite {
 impl Server {
     /// Puts everything in order for the end and has the loop stop after this turn. An
     /// error says why the server has to go on; nothing has changed then.
-    pub fn shut_down(&mut self, _rewrite: Rewrite) -> Result<(), String> {
+    pub fn shut_down(&mut self, rewrite: Rewrite) -> Result<(), String> {
         log::warn!("The server is going down");
+        self.persist_for_end(rewrite)?;
         self.close_listeners();
         self.end();
         Ok(())

@@ -17,13 +17,8 @@ const LANE_KEPT_MAX: usize = 4 * 1024 * 1024;
 impl Server {
     /// Empties all lanes but the resumed clients.
     pub(super) fn drain(&mut self) {
-        if !self.engine.out.aof.is_empty() {
-            self.persistence.append(&self.engine.out.aof);
-            empty(&mut self.engine.out.aof);
-        }
-        if std::mem::take(&mut self.engine.out.save_nodes) {
-            self.persistence.save_nodes(&self.engine);
-        }
+        self.persist();
+        self.save_nodes();
         if !self.engine.out.frames.sends.is_empty() {
             self.send_frames();
         }

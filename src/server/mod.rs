@@ -16,7 +16,7 @@
 //! | [`client`], `accept`, `pipeline` | a client; coming and going; its requests |
 //! | [`command`], [`commands`] | the table and the gates; the server's own commands |
 //! | `bus` | links to other nodes |
-//! | `lanes`, [`persistence`] | what the engine wishes for goes out |
+//! | `lanes`, [`persistence`], [`nodes`] | what the engine wishes for goes out |
 //! | `cron`, [`clock`] | recurring work, time |
 //! | [`config`], [`config_file`], [`command_line`] | settings |
 //! | [`info`], [`stats`], [`slowlog`], [`latency`], [`monitor`] | what operators see |
@@ -42,6 +42,7 @@ pub mod latency;
 pub mod log;
 pub mod memory_test;
 pub mod monitor;
+pub mod nodes;
 pub mod persistence;
 mod pipeline;
 pub mod secrets;
@@ -64,6 +65,7 @@ use crate::base::ids::{ClientId, LinkId, NodeId};
 use crate::base::limits::{BUS_PORT_OFFSET, TIMER_QUANTUM};
 use crate::base::time::MonoMs;
 use crate::engine::command::Call;
+use crate::engine::config::Aof;
 use crate::engine::{Engine, More};
 use crate::net::input::ReadBuffer;
 use crate::net::listener::{ListenError, Listener};
@@ -83,6 +85,7 @@ use cron::Timer;
 use ending::Rewrite;
 use identity::Identity;
 use latency::{Event, LatencyMonitor};
+use nodes::Nodes;
 use persistence::Persistence;
 use signals::Termination;
 use slowlog::SlowLog;
@@ -105,6 +108,7 @@ pub struct Server {
     pub monitors: Vec<ClientId>,
     pub commands: CommandTable,
     pub persistence: Persistence,
+    pub nodes: Nodes,
     pub stats: Stats,
     pub slowlog: SlowLog,
     pub latency: LatencyMonitor,
@@ -175,8 +179,23 @@ impl Server {
         }
         let bus_port = config.port + BUS_PORT_OFFSET;
         let bus_listeners = Listener::bind_all(&config.bind, bus_port, config.tcp_backlog)?;
-        let me = NodeId::from_random(random()?);
-        let engine = Engine::new(config.for_engine(), me, random()?, clock.now);
+        let mut event_loop = EventLoop::new()?;
+        let disk_token = Token { kind: persistence::DISK_TOKENS, slot: 0, generation: 0 };
+        let waker = event_loop.waker(disk_token)?;
+        let wake = Box::new(move || {
+            if let Err(e) = waker.wake() {
+                ::log::warn!("The disk's thread can't wake the loop: {e}");
+            }
+        });
+        let persistence = Persistence::start(&config, clock.now, wake).map_err(StartError)?;
+        let (nodes, lines) = Nodes::open(&config.cluster_config_file).map_err(StartError)?;
+        let me = match nodes::my_id(&lines) {
+            Some(me) => me,
+            None => NodeId::from_random(random()?),
+        };
+        let mut engine = Engine::new(config.for_engine(Aof::Off), me, random()?, clock.now);
+        engine.load_nodes(clock.now, &lines);
+        engine.out.save_nodes = lines.is_empty();
         let mut server = Self {
             bus_source: bus::source_address(&config.bind),
             config,
@@ -186,13 +205,14 @@ impl Server {
             clients: Slots::new(),
             monitors: Vec::new(),
             commands,
-            persistence: Persistence::default(),
+            persistence,
+            nodes,
             stats: Stats::default(),
             slowlog: SlowLog::default(),
             latency: LatencyMonitor::default(),
             identity,
             watchdog: Watchdog::default(),
-            event_loop: EventLoop::new()?,
+            event_loop,
             timers: TimeTable::new(),
             termination: Termination::new()?,
             listeners,
@@ -212,6 +232,7 @@ impl Server {
         };
         server.register()?;
         server.start_timers();
+        server.tell_engine();
         Ok(server)
     }
 
@@ -258,6 +279,7 @@ impl Server {
         self.run_due();
         self.run_timers();
         self.run_resumed();
+        self.load_some().map_err(io::Error::other)?;
         self.drain();
         self.close_doomed();
         Ok(())
@@ -268,7 +290,12 @@ impl Server {
         if !self.engine.out.is_empty() || !self.doomed.is_empty() {
             return Some(Duration::ZERO);
         }
-        let due_at = self.engine.next_timeout().min(MonoMs(self.timers.wake_at_ms()));
+        let due_at = self
+            .engine
+            .next_timeout()
+            .min(MonoMs(self.timers.wake_at_ms()))
+            .min(self.persistence.next_timeout())
+            .min(self.nodes.next_timeout());
         (due_at != MonoMs::NEVER)
             .then(|| Duration::from_millis(due_at.ms_since(self.clock.now.mono)))
     }
@@ -288,6 +315,8 @@ impl Server {
                     self.termination.refuse();
                 }
             }
+            // The turn's end asks the thread what it has done.
+            persistence::DISK_TOKENS => {}
             _ => unreachable!("every kind of token has an arm"),
         }
     }
@@ -318,8 +347,9 @@ impl Server {
 
     /// Puts changed settings in force. Addresses, files and the process stay as they are.
     pub fn set_config(&mut self, config: Config) {
-        self.engine.set_config(self.clock.now, config.for_engine());
         let old = std::mem::replace(&mut self.config, config);
+        self.persistence.set_config(&self.config);
+        self.engine.set_config(self.clock.now, self.engine_config());
         // Without a limit no command measures any more, and the last level would stay.
         self.measure_memory();
         if old.hz != self.config.hz {

@@ -1,28 +1,431 @@
-//! The server's side of what is kept on disk.
+//! What is kept on disk, as the loop sees it: when records are written, when the file is
+//! loaded, when it is rewritten, and what clients may do meanwhile.
+//!
+//! The file is loaded at start in slices, between which clients that need no jobs are
+//! served. Afterwards each turn ends with [`Server::persist`]: the turn's records are on
+//! their way to the disk before anybody hears of them. Right behind them in the stream
+//! come the jobs of a rewrite under way, a few at a time.
 
-use crate::engine::Engine;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::process;
+use std::time::{Duration, Instant};
+
+use super::Server;
+use super::config::{AppendFsync, Config};
+use super::config_file;
+use super::ending::Rewrite;
+use super::info::{self, AofFacts, LoadingFacts, PersistenceFacts};
+use super::lanes::empty;
+use super::latency::Event;
+use crate::base::time::{MonoMs, Now};
+use crate::engine::More;
+use crate::engine::config::{Aof as EngineAof, EngineConfig};
+use crate::engine::persistence::Storage;
+use crate::store::aof::{
+    Aof, AofOptions, AofState, IncrementalSync, LastRewrite, SyncDuringRewrite, SyncPolicy,
+};
+use crate::store::aof_load::{AofReader, LoadError, Progress};
+use crate::store::aof_rewrite::{Stream, remove_leftovers};
+use crate::store::fsync::Wake;
+
+/// The kind of the token under which the disk's thread wakes the loop.
+pub const DISK_TOKENS: u8 = 5;
+/// How long a turn loads before others are served.
+const LOAD_MAX: Duration = Duration::from_millis(2);
+/// Records loaded between two looks at the clock.
+const LOADED_AT_ONCE: usize = 256;
+/// How long a turn adds jobs to a rewrite before others are served.
+const REWRITE_MAX: Duration = Duration::from_micros(500);
+/// Jobs rewritten between two looks at the clock.
+const REWRITTEN_AT_ONCE: usize = 32;
+/// Jobs dropped in one go before the file is loaded again.
+const FLUSHED_AT_ONCE: usize = 10_000;
 
 /// What the loop hands to the disk, and what the disk keeps clients from.
-#[derive(Default)]
 pub struct Persistence {
-    write_error: Option<String>,
-    is_loading: bool,
+    aof: Aof,
+    load: Option<Load>,
+    /// From where on the engine's jobs are not yet in the rewrite's stream.
+    rewrite_from: u32,
+}
+
+/// The loading of the append only file.
+struct Load {
+    reader: AofReader<File>,
+    begun_at: Now,
 }
 
 impl Persistence {
-    /// Why the append only file cannot be written, while that is so.
-    pub fn write_error(&self) -> Option<&str> {
-        self.write_error.as_deref()
+    /// Clears up after a crash and opens the file to be loaded, if any is to be. An error
+    /// is the sentence to exit with.
+    pub fn start(config: &Config, now: Now, wake: Wake) -> Result<Self, String> {
+        let path = Path::new(&config.appendfilename);
+        if let Err(e) = remove_leftovers(path) {
+            log::warn!("Can't look for files that a rewrite left behind: {e}");
+        }
+        let aof = Aof::new(path.into(), options(config), wake)
+            .map_err(|e| format!("Can't start the disk's thread: {e}"))?;
+        let mut persistence = Self { aof, load: None, rewrite_from: 0 };
+        if config.appendonly || config.aof_enqueue_jobs_once {
+            let reader = AofReader::open(path).map_err(|e| unreadable(&e))?;
+            persistence.load = reader.map(|reader| Load { reader, begun_at: now });
+        }
+        if config.appendonly && persistence.load.is_none() {
+            persistence.open()?;
+        }
+        Ok(persistence)
+    }
+
+    fn open(&mut self) -> Result<(), String> {
+        let path = self.aof.path().display().to_string();
+        self.aof.open().map_err(|e| format!("Can't open the append only file {path}: {e}"))
+    }
+
+    /// Why records are not safe at the moment, if so, as the C server words it.
+    pub fn write_error(&self) -> Option<String> {
+        let text = self.aof.failure()?.to_string();
+        Some(text.split(" (os error").next().unwrap_or_default().to_owned())
     }
 
     /// Whether jobs are still being read from the append only file.
     pub fn is_loading(&self) -> bool {
-        self.is_loading
+        self.load.is_some()
     }
 
-    /// Takes a turn's records.
-    pub fn append(&mut self, _records: &[u8]) {}
+    /// When the loop has to come round for the disk's sake.
+    pub fn next_timeout(&self) -> MonoMs {
+        if self.is_loading() { MonoMs(0) } else { self.aof.next_timeout() }
+    }
 
-    /// Writes the nodes of the cluster.
-    pub fn save_nodes(&mut self, _engine: &Engine) {}
+    pub fn aof(&self) -> &Aof {
+        &self.aof
+    }
+
+    /// Takes over changed settings.
+    pub fn set_config(&mut self, config: &Config) {
+        self.aof.set_options(options(config));
+    }
+
+    /// CONFIG RESETSTAT.
+    pub fn reset_statistics(&mut self) {
+        self.aof.reset_statistics();
+    }
+
+    fn engine_aof(&self) -> EngineAof {
+        if self.aof.takes_records() { EngineAof::On } else { EngineAof::Off }
+    }
+
+    /// How the file is doing, for the engine.
+    pub fn storage(&self) -> Storage {
+        if self.is_loading() {
+            Storage::Loading
+        } else if self.aof.failure().is_some() {
+            Storage::Fails
+        } else {
+            Storage::Works
+        }
+    }
+
+    /// What INFO tells.
+    pub fn facts(&self, now: Now) -> PersistenceFacts {
+        let figures = self.aof.figures(now.mono);
+        PersistenceFacts {
+            aof_state: match self.aof.state() {
+                AofState::Off => info::AofState::Off,
+                AofState::On => info::AofState::On,
+                AofState::WaitRewrite => info::AofState::WaitRewrite,
+            },
+            is_rewriting: self.aof.is_rewriting(),
+            is_rewrite_scheduled: figures.waits_for_rewrite,
+            last_rewrite_secs: figures.last_rewrite_secs,
+            current_rewrite_secs: figures.current_rewrite_secs,
+            last_rewrite_failed: figures.last_rewrite == LastRewrite::Failed,
+            last_write_failed: self.aof.failure().is_some(),
+            aof: AofFacts {
+                current_size: figures.current_len,
+                base_size: figures.base_len,
+                buffer_len: figures.unwritten_len as u64,
+                rewrite_buffer_len: figures.rewrite_unwritten_len as u64,
+                pending_fsyncs: figures.syncs_in_flight as u64,
+                delayed_fsyncs: figures.delayed_sync_count,
+            },
+            loading: self.load.as_ref().map(|load| LoadingFacts {
+                started_at_unix_secs: load.begun_at.wall.secs(),
+                elapsed_secs: now.mono.ms_since(load.begun_at.mono) / 1000,
+                total_bytes: load.reader.total_len(),
+                loaded_bytes: load.reader.loaded_len(),
+            }),
+        }
+    }
+}
+
+fn options(config: &Config) -> AofOptions {
+    AofOptions {
+        sync: match config.appendfsync {
+            AppendFsync::Always => SyncPolicy::Always,
+            AppendFsync::EverySec => SyncPolicy::EverySecond,
+            AppendFsync::No => SyncPolicy::Never,
+        },
+        sync_during_rewrite: match config.no_appendfsync_on_rewrite {
+            true => SyncDuringRewrite::No,
+            false => SyncDuringRewrite::Yes,
+        },
+        incremental_sync: match config.aof_rewrite_incremental_fsync {
+            true => IncrementalSync::Yes,
+            false => IncrementalSync::No,
+        },
+    }
+}
+
+fn unreadable(error: &LoadError) -> String {
+    format!(
+        "Can't load the append only file: {error}. Make a backup of it, then try \
+         disque-check-aof --fix on it."
+    )
+}
+
+/// Loading.
+impl Server {
+    /// Loads for a while. An error is the sentence to exit with.
+    pub(super) fn load_some(&mut self) -> Result<(), String> {
+        let Some(mut load) = self.persistence.load.take() else { return Ok(()) };
+        let started = Instant::now();
+        loop {
+            let progress = load
+                .reader
+                .read(LOADED_AT_ONCE, |record| self.engine.load(self.clock.now, record))
+                .map_err(|e| unreadable(&e))?;
+            if progress != Progress::More {
+                return self.finish_loading(&load, progress);
+            }
+            if started.elapsed() >= LOAD_MAX {
+                self.persistence.load = Some(load);
+                return Ok(());
+            }
+        }
+    }
+
+    fn finish_loading(&mut self, load: &Load, progress: Progress) -> Result<(), String> {
+        self.cut_tail(load, progress)?;
+        let elapsed_ms = self.clock.now.mono.ms_since(load.begun_at.mono);
+        log::info!(
+            "DB loaded from append only file: {}.{:03} seconds",
+            elapsed_ms / 1000,
+            elapsed_ms % 1000
+        );
+        if self.config.appendonly {
+            self.persistence.open()?;
+        }
+        self.turn_off_enqueue_once();
+        self.tell_engine();
+        Ok(())
+    }
+
+    fn cut_tail(&mut self, load: &Load, progress: Progress) -> Result<(), String> {
+        let Progress::Truncated { valid_len } = progress else { return Ok(()) };
+        let path = self.persistence.aof.path();
+        let shown = path.display();
+        if !self.config.aof_load_truncated {
+            return Err(format!(
+                "The append only file {shown} ends in the middle of a record at byte \
+                 {valid_len}. disque-check-aof --fix cuts it there, and so does the server with \
+                 aof-load-truncated yes."
+            ));
+        }
+        log::warn!(
+            "The append only file {shown} ends in the middle of a record: cutting the last {} of \
+             its {} bytes, because aof-load-truncated is yes",
+            load.reader.total_len() - valid_len,
+            load.reader.total_len()
+        );
+        let cut = File::options().write(true).open(path).and_then(|file| {
+            file.set_len(valid_len)?;
+            file.sync_all()
+        });
+        cut.map_err(|e| format!("Can't cut the append only file {shown}: {e}"))
+    }
+
+    /// The directive aof-enqueue-jobs-once has had its effect: it goes off, here and in the
+    /// file, before any client can fetch a job.
+    fn turn_off_enqueue_once(&mut self) {
+        if !self.config.aof_enqueue_jobs_once {
+            return;
+        }
+        self.config.aof_enqueue_jobs_once = false;
+        self.engine.set_config(self.clock.now, self.engine_config());
+        let Some(path) = &self.config.config_file else { return };
+        match config_file::rewrite(path, &self.config) {
+            Ok(()) => log::info!("aof-enqueue-jobs-once is now off in {}", path.display()),
+            Err(e) => log::warn!(
+                "Can't turn aof-enqueue-jobs-once off in {}, so do that by hand before the next \
+                 start: {e}",
+                path.display()
+            ),
+        }
+    }
+
+    /// Forgets all jobs and loads the append only file at once. For DEBUG LOADAOF.
+    pub fn load_anew(&mut self) -> Result<(), String> {
+        self.persist();
+        let reader = AofReader::open(self.persistence.aof.path()).map_err(|e| unreadable(&e))?;
+        let mut reader = reader.ok_or("there is no append only file")?;
+        let now = self.clock.now;
+        // The jobs go from memory only.
+        self.engine.set_config(now, self.config.for_engine(EngineAof::Off));
+        while self.engine.flush(now, FLUSHED_AT_ONCE) == More::Yes {}
+        let loaded = reader.read(usize::MAX, |record| self.engine.load(now, record));
+        self.tell_engine();
+        loaded.map(|_| ()).map_err(|e| unreadable(&e))
+    }
+}
+
+/// Writing.
+impl Server {
+    /// Has the turn's records written, and synced where the policy says so. When they
+    /// cannot be and must, the server ends here: nobody may hear of what they say.
+    pub(super) fn persist(&mut self) {
+        let now = self.clock.now.mono;
+        let persistence = &mut self.persistence;
+        persistence.aof.handle_events(now);
+        let started = (self.config.latency_monitor_threshold_ms > 0
+            && !self.engine.out.aof.is_empty())
+        .then(Instant::now);
+        if let Err(e) = persistence.aof.append(now, &self.engine.out.aof) {
+            log::error!(
+                "Can't recover from AOF write error when the AOF fsync policy is 'always': {e}. \
+                 Exiting..."
+            );
+            process::exit(1);
+        }
+        empty(&mut self.engine.out.aof);
+        if let Some(started) = started {
+            self.note_write_latency(started.elapsed());
+        }
+        self.rewrite_some();
+        self.tell_engine();
+    }
+
+    fn note_write_latency(&mut self, elapsed: Duration) {
+        let aof = &self.persistence.aof;
+        let events: &[Event] = if self.config.appendfsync == AppendFsync::Always {
+            &[Event::AofFsyncAlways]
+        } else if aof.figures(self.clock.now.mono).syncs_in_flight > 0 {
+            &[Event::AofWrite, Event::AofWritePendingFsync]
+        } else if aof.is_rewriting() {
+            &[Event::AofWrite, Event::AofWriteActiveChild]
+        } else {
+            &[Event::AofWrite, Event::AofWriteAlone]
+        };
+        let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+        let threshold_ms = self.config.latency_monitor_threshold_ms;
+        for event in events {
+            self.latency.note(*event, elapsed_ms, self.clock.now.wall.secs(), threshold_ms);
+        }
+    }
+
+    /// Tells the engine whether records are wanted and how the disk is doing.
+    pub(super) fn tell_engine(&mut self) {
+        let now = self.clock.now;
+        if self.engine.config().aof != self.persistence.engine_aof() {
+            self.engine.set_config(now, self.engine_config());
+        }
+        self.engine.set_storage(now, self.persistence.storage());
+    }
+
+    /// What the engine is to know of the settings.
+    pub(super) fn engine_config(&self) -> EngineConfig {
+        self.config.for_engine(self.persistence.engine_aof())
+    }
+
+    /// Turns the append only file on or off. For CONFIG SET; an error is for its client.
+    pub fn switch_append_only(&mut self, appendonly: bool) -> Result<(), String> {
+        self.persist();
+        if appendonly {
+            if !self.persistence.aof.is_rewriting() {
+                self.persistence.rewrite_from = 0;
+            }
+            if let Err(e) = self.persistence.aof.turn_on(self.clock.now.mono) {
+                log::warn!("Can't turn the append only file on: {e}");
+                return Err("Unable to turn on AOF. Check server logs.".into());
+            }
+        } else {
+            self.persistence.aof.turn_off();
+        }
+        self.tell_engine();
+        Ok(())
+    }
+
+    /// Writes and syncs everything for the end, and the whole file anew where that is
+    /// wanted. An error says why the server must go on.
+    pub(super) fn persist_for_end(&mut self, rewrite: Rewrite) -> Result<(), String> {
+        if self.persistence.is_loading() {
+            return Ok(());
+        }
+        if self.persistence.aof.state() == AofState::WaitRewrite {
+            return Err("the append only file is still being written for the first time".into());
+        }
+        self.persist();
+        let aof = &mut self.persistence.aof;
+        aof.finish().map_err(|e| format!("the append only file cannot be written: {e}"))?;
+        if rewrite == Rewrite::Yes {
+            let mut from_slot = 0;
+            let engine = &self.engine;
+            let written = aof.rewrite_at_once(|out| {
+                let (slot, more) = engine.rewrite_slice(from_slot, REWRITTEN_AT_ONCE, out);
+                from_slot = slot;
+                if more == More::Yes { Stream::GoesOn } else { Stream::Ends }
+            });
+            written.map_err(|e| format!("the append only file cannot be rewritten: {e}"))?;
+        }
+        self.tell_engine();
+        Ok(())
+    }
+}
+
+/// Rewriting.
+impl Server {
+    /// Begins to rewrite the append only file, on or off.
+    pub fn begin_rewrite(&mut self) -> io::Result<()> {
+        // What the stream begins with must not have been in this turn's records.
+        self.persist();
+        if self.persistence.aof.is_rewriting() {
+            return Ok(());
+        }
+        self.persistence.rewrite_from = 0;
+        self.persistence.aof.begin_rewrite(self.clock.now.mono)?;
+        log::info!("Rewriting the append only file");
+        self.tell_engine();
+        Ok(())
+    }
+
+    /// Begins a rewrite if it is time for one, and adds some of the engine's jobs to the
+    /// one under way.
+    fn rewrite_some(&mut self) {
+        let Self { persistence, engine, config, clock, .. } = self;
+        let aof = &mut persistence.aof;
+        let percentage = config.auto_aof_rewrite_percentage;
+        if aof.is_rewrite_due(clock.now.mono, percentage, config.auto_aof_rewrite_min_size) {
+            log::info!("The append only file has grown by {percentage}% or more: rewriting it");
+            persistence.rewrite_from = 0;
+            // A failure is logged, and shown by INFO.
+            let _ = aof.begin_rewrite(clock.now.mono);
+        }
+        if !aof.is_rewriting() {
+            return;
+        }
+        let started = Instant::now();
+        while let Some(stream) = aof.job_stream() {
+            let (slot, more) =
+                engine.rewrite_slice(persistence.rewrite_from, REWRITTEN_AT_ONCE, stream);
+            persistence.rewrite_from = slot;
+            if more == More::No {
+                aof.end_of_jobs();
+            }
+            if started.elapsed() >= REWRITE_MAX {
+                break;
+            }
+        }
+    }
 }

@@ -21,7 +21,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::aof_rewrite::Rewrite;
+use super::aof_rewrite::{self, Rewrite, Stream};
 use super::append_file::AppendFile;
 use super::fsync::{DiskThread, Event, Task, Ticket, Wake};
 use crate::base::time::MonoMs;
@@ -203,11 +203,10 @@ impl Aof {
 
     /// Turns it off: what can be written is written and synced; a rewrite ends unfinished.
     pub fn turn_off(&mut self) {
-        self.abandon_rewrite();
-        if let Some(mut current) = self.current.take() {
-            if let Err(e) = current.append(&[]).and_then(|()| current.sync()) {
-                log::warn!("Can't write the end of {}: {e}", self.path.display());
-            }
+        if let Err(e) = self.finish() {
+            log::warn!("Can't write the end of {}: {e}", self.path.display());
+        }
+        if let Some(current) = self.current.take() {
             self.disk.submit(Task::Close(Arc::clone(current.file())));
         }
         self.state = AofState::Off;
@@ -316,7 +315,8 @@ impl Aof {
         };
         let rewrite_at =
             if self.waits_for_rewrite() { self.rewrite_again_at } else { MonoMs::NEVER };
-        sync_at.min(write_at).min(rewrite_at)
+        let jobs_at = if self.wants_jobs() { MonoMs(0) } else { MonoMs::NEVER };
+        sync_at.min(write_at).min(rewrite_at).min(jobs_at)
     }
 
     /// Learns what the thread has done.
@@ -327,12 +327,6 @@ impl Aof {
             } else {
                 self.pass_to_rewrite(now, event);
             }
-        }
-        if self.waits_for_rewrite()
-            && self.rewrite_again_at <= now
-            && let Err(e) = self.begin_rewrite(now)
-        {
-            self.note_rewrite_failed(now, &e);
         }
     }
 
@@ -356,23 +350,37 @@ impl Aof {
         self.rewrite.is_some()
     }
 
-    /// Whether the file has grown enough since the last rewrite.
-    pub fn has_outgrown(&self, now: MonoMs, percentage: u32, len_min: u64) -> bool {
-        let Some(current) = &self.current else { return false };
-        if percentage == 0 || self.rewrite.is_some() || now < self.rewrite_again_at {
+    /// Whether it is time for a rewrite that nobody asked for: the file has grown by the
+    /// percentage since the last one, or there is none yet. 0 percent is never.
+    pub fn is_rewrite_due(&self, now: MonoMs, percentage: u32, len_min: u64) -> bool {
+        if self.rewrite.is_some() || now < self.rewrite_again_at {
             return false;
         }
+        let Some(current) = &self.current else { return self.waits_for_rewrite() };
         let growth = current.len().saturating_sub(self.base_len);
         let growth_percent = u128::from(growth) * 100 / u128::from(self.base_len.max(1));
-        current.len() > len_min && growth_percent >= u128::from(percentage)
+        percentage > 0 && current.len() > len_min && growth_percent >= u128::from(percentage)
     }
 
     /// Begins a rewrite. From the next record on all must be handed to [`Aof::append`];
-    /// the jobs go to [`Aof::job_stream`].
+    /// the jobs, from the first one on, go to [`Aof::job_stream`].
     pub fn begin_rewrite(&mut self, now: MonoMs) -> io::Result<()> {
-        self.rewrite = Some(Rewrite::begin(&self.path, self.options.incremental_sync)?);
         self.rewrite_begun_at = now;
-        Ok(())
+        match Rewrite::begin(&self.path, self.options.incremental_sync) {
+            Ok(rewrite) => {
+                self.rewrite = Some(rewrite);
+                Ok(())
+            }
+            Err(e) => {
+                self.note_rewrite_failed(now, &e);
+                Err(e)
+            }
+        }
+    }
+
+    /// Whether the loop should come round for [`Aof::job_stream`].
+    fn wants_jobs(&self) -> bool {
+        self.rewrite.as_ref().is_some_and(Rewrite::wants_jobs)
     }
 
     /// Where the records of jobs go at present. `None` when there is no rewrite, when it
@@ -430,6 +438,26 @@ impl Aof {
     fn abandon_rewrite(&mut self) {
         if let Some(rewrite) = self.rewrite.take() {
             self.disk.submit(Task::Close(rewrite.abandon()));
+        }
+    }
+
+    /// Writes the whole file anew while everything waits, on or off, for the end of the
+    /// server. Records that still come are appended to it.
+    pub fn rewrite_at_once(
+        &mut self,
+        next_records: impl FnMut(&mut Vec<u8>) -> Stream,
+    ) -> io::Result<()> {
+        self.abandon_rewrite();
+        aof_rewrite::rewrite_at_once(&self.path, next_records)?;
+        self.open()
+    }
+
+    /// Writes and syncs what was not yet, for the end of the server.
+    pub fn finish(&mut self) -> io::Result<()> {
+        self.abandon_rewrite();
+        match &mut self.current {
+            Some(current) => current.append(&[]).and_then(|()| current.sync()),
+            None => Ok(()),
         }
     }
 
@@ -672,9 +700,10 @@ mod tests {
         assert_eq!((figures.last_rewrite, figures.waits_for_rewrite), (LastRewrite::Failed, true));
         assert_eq!(world.files(), 1);
         fs::remove_dir_all(path).expect("removed");
+        assert!(!world.aof.is_rewrite_due(world.now, 0, 0));
         world.now = world.aof.next_timeout();
-        world.aof.handle_events(world.now);
-        assert!(world.aof.is_rewriting());
+        assert!(world.aof.is_rewrite_due(world.now, 0, 0));
+        world.aof.begin_rewrite(world.now).expect("begun");
         world.aof.end_of_jobs();
         world.settle(no_rewrite);
         assert_eq!(world.aof.state(), AofState::On);
@@ -686,13 +715,13 @@ mod tests {
         let mut world = World::new(SyncPolicy::Never);
         world.append(&[b'x'; 100]);
         world.aof.base_len = 100;
-        assert!(!world.aof.has_outgrown(world.now, 100, 0));
+        assert!(!world.aof.is_rewrite_due(world.now, 100, 0));
         world.append(&[b'x'; 100]);
-        assert!(world.aof.has_outgrown(world.now, 100, 0));
-        assert!(!world.aof.has_outgrown(world.now, 101, 0));
-        assert!(!world.aof.has_outgrown(world.now, 100, 200));
-        assert!(!world.aof.has_outgrown(world.now, 0, 0));
+        assert!(world.aof.is_rewrite_due(world.now, 100, 0));
+        assert!(!world.aof.is_rewrite_due(world.now, 101, 0));
+        assert!(!world.aof.is_rewrite_due(world.now, 100, 200));
+        assert!(!world.aof.is_rewrite_due(world.now, 0, 0));
         world.aof.begin_rewrite(world.now).expect("begun");
-        assert!(!world.aof.has_outgrown(world.now, 100, 0));
+        assert!(!world.aof.is_rewrite_due(world.now, 100, 0));
     }
 }

@@ -115,13 +115,15 @@ impl Rewrite {
 
     /// Where records of jobs go; `None` when no more are wanted now.
     pub fn job_stream(&mut self, disk: &mut DiskThread) -> Option<&mut Vec<u8>> {
-        if !matches!(self.phase, Phase::Jobs) {
-            return None;
-        }
-        if self.stream.len() >= HAND_OVER_LEN {
+        if self.stream.len() >= HAND_OVER_LEN && matches!(self.phase, Phase::Jobs) {
             self.hand_over(disk);
         }
-        (self.backlog_len < BACKLOG_MAX).then_some(&mut self.stream)
+        self.wants_jobs().then_some(&mut self.stream)
+    }
+
+    /// Whether there is room for more records of jobs.
+    pub fn wants_jobs(&self) -> bool {
+        matches!(self.phase, Phase::Jobs) && self.backlog_len < BACKLOG_MAX
     }
 
     /// All jobs are in the stream.

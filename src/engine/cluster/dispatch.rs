@@ -14,6 +14,7 @@ use crate::engine::ack::Known;
 use crate::engine::delivery::Nack;
 use crate::engine::job::{JobFlags, JobRef, JobState};
 use crate::engine::node_set::{ME, NodeRef};
+use crate::engine::persistence::Storage;
 use crate::engine::queue::Pause;
 use crate::engine::replication::Confirm;
 use crate::proto::bus::{GossipKind, Header, Message, MessageFlags};
@@ -65,6 +66,10 @@ impl Engine {
 
     /// A message other than a heartbeat, from a node that is known.
     fn message_of_node(&mut self, from: NodeRef, flags: MessageFlags, message: &Message<'_>) {
+        // Until its jobs are loaded this node would answer wrongly; who asks will ask again.
+        if self.storage == Storage::Loading && !matches!(message, Message::Fail(_)) {
+            return;
+        }
         match message {
             Message::ReplJob(record) => {
                 let confirm =

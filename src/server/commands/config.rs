@@ -28,6 +28,7 @@ pub fn config(server: &mut Server, call: &Call<'_>) -> Outcome {
         (b"rewrite", 2) => rewrite(server),
         (b"resetstat", 2) => {
             server.stats.reset();
+            server.persistence.reset_statistics();
             Ok(())
         }
         (b"get" | b"set" | b"rewrite" | b"resetstat", _) => {
@@ -87,6 +88,9 @@ fn apply(server: &mut Server, directive: &Directive, mut next: Config) -> Result
             next.dir = dir
                 .and_then(|dir| env::set_current_dir(&dir).map(|()| dir))
                 .map_err(|e| format!("Changing directory: {e}"))?;
+        }
+        "appendonly" if next.appendonly != server.config.appendonly => {
+            server.switch_append_only(next.appendonly)?;
         }
         "loglevel" => server_log::set_level(next.loglevel),
         "slowlog-max-len" => server.slowlog.shorten(next.slowlog_max_len),

@@ -16,6 +16,7 @@ const FLUSHED_AT_ONCE: usize = 1000;
 
 /// DEBUG SLEEP seconds -> OK after holding the server up for so long.
 /// DEBUG FLUSHALL -> OK once all jobs and queues are gone.
+/// DEBUG LOADAOF -> OK once memory is as the append only file says.
 /// DEBUG ERROR text -> that error. DEBUG STRUCTSIZE -> sizes of structures, for people.
 /// DEBUG SEGFAULT, ASSERT, OOM -> no reply: the server dies of it.
 /// DEBUG RESTART [ms], CRASH-AND-RECOVER [ms] -> no reply: the program starts anew in the
@@ -26,6 +27,7 @@ pub fn debug(server: &mut Server, call: &Call<'_>) -> Outcome {
     match (subcommand.as_slice(), args.len()) {
         (b"sleep", 3) => sleep(server, call),
         (b"flushall", _) => return flush(server, call),
+        (b"loadaof", _) => load_anew(server, call),
         (b"error", 3) => server.reply(call).error(&args[2]),
         (b"structsize", 2) => {
             let sizes = format!("bits:{} job:{}", usize::BITS, size_of::<Job>());
@@ -72,6 +74,16 @@ fn flush(server: &mut Server, call: &Call<'_>) -> Outcome {
         More::No => {
             server.reply(call).status("OK");
             Outcome::Done
+        }
+    }
+}
+
+fn load_anew(server: &mut Server, call: &Call<'_>) {
+    match server.load_anew() {
+        Ok(()) => server.reply(call).status("OK"),
+        Err(reason) => {
+            log::warn!("DEBUG LOADAOF failed: {reason}");
+            server.reply(call).error("ERR Error trying to load the AOF. Check server logs.");
         }
     }
 }

@@ -8,8 +8,7 @@ use crate::engine::command::{Call, Outcome};
 use crate::engine::error::CommandError;
 use crate::server::Server;
 use crate::server::info::{
-    self, AofState, ClientFacts, CpuFacts, Facts, LoadingFacts, MemoryFacts, PersistenceFacts,
-    ServerFacts, StatsFacts,
+    self, ClientFacts, CpuFacts, Facts, MemoryFacts, ServerFacts, StatsFacts,
 };
 
 /// INFO [section] -> the section's text; without one, all but the command statistics.
@@ -36,7 +35,7 @@ impl Server {
             },
             registered_jobs: self.engine.job_count() as u64,
             registered_queues: self.engine.queue_count() as u64,
-            persistence: self.persistence_facts(),
+            persistence: self.persistence.facts(self.clock.now),
             stats: StatsFacts {
                 connections_received: self.stats.connections_received,
                 commands_processed: self.stats.commands_processed,
@@ -83,15 +82,6 @@ impl Server {
             longest_output_list: unsent_lists.max().unwrap_or(0),
             biggest_input_buffer: inputs.max().unwrap_or(0),
             blocked: self.engine.blocked_count() as u64,
-        }
-    }
-
-    fn persistence_facts(&self) -> PersistenceFacts {
-        PersistenceFacts {
-            aof_state: if self.config.appendonly { AofState::On } else { AofState::Off },
-            last_write_failed: self.persistence.write_error().is_some(),
-            loading: self.persistence.is_loading().then(LoadingFacts::default),
-            ..PersistenceFacts::default()
         }
     }
 }

@@ -9,5 +9,6 @@ pub mod debug;
 pub mod info;
 pub mod latency;
 pub mod monitor;
+pub mod persistence;
 pub mod shutdown;
 pub mod slowlog;

@@ -1,0 +1,105 @@
+//! nodes.conf: who this node is and whom it knows, from one start to the next.
+//!
+//! The engine says when the file is to be written. A save that fails is logged and tried
+//! again until it works: the server can do without, but its next start could not know
+//! the cluster.
+
+use std::path::Path;
+
+use super::Server;
+use crate::base::ids::NodeId;
+use crate::base::time::MonoMs;
+use crate::proto::bus::NodeFlags;
+use crate::proto::nodes_conf::{self, NodeLine};
+use crate::store::nodes_file::NodesFile;
+
+/// How long after a failed save the next is tried, in ms.
+const SAVE_AGAIN_MS: u64 = 1000;
+
+/// The file, and whether it is behind.
+pub struct Nodes {
+    file: NodesFile,
+    /// When to try again what failed.
+    save_again_at: Option<MonoMs>,
+}
+
+impl Nodes {
+    /// Locks and reads the file; without one there are no lines. An error is the sentence
+    /// to exit with.
+    pub fn open(path: &Path) -> Result<(Self, Vec<NodeLine>), String> {
+        let (file, text) = NodesFile::open(path).map_err(|e| e.to_string())?;
+        let lines = nodes_conf::parse(&text).map_err(|e| {
+            format!("The cluster's file {} cannot be read: {e}", file.path().display())
+        })?;
+        Ok((Self { file, save_again_at: None }, lines))
+    }
+
+    /// When the loop has to come round for the file's sake.
+    pub fn next_timeout(&self) -> MonoMs {
+        self.save_again_at.unwrap_or(MonoMs::NEVER)
+    }
+
+    fn save(&mut self, now: MonoMs, text: &[u8]) {
+        let path = self.file.path().display().to_string();
+        match self.file.replace(text) {
+            Ok(()) => {
+                if self.save_again_at.take().is_some() {
+                    log::warn!("{path} is saved again");
+                }
+            }
+            Err(e) => {
+                if self.save_again_at.is_none() {
+                    log::warn!("Can't save {path}, which will be tried every second: {e}");
+                }
+                self.save_again_at = Some(now.plus_ms(SAVE_AGAIN_MS));
+            }
+        }
+    }
+}
+
+/// This node's ID, as far as it has one.
+pub fn my_id(lines: &[NodeLine]) -> Option<NodeId> {
+    lines.iter().find(|line| line.flags.has(NodeFlags::MYSELF)).map(|line| line.id)
+}
+
+impl Server {
+    /// Writes nodes.conf where the engine wishes it, or where that failed before.
+    pub(super) fn save_nodes(&mut self) {
+        let now = self.clock.now.mono;
+        let is_wished = std::mem::take(&mut self.engine.out.save_nodes);
+        if is_wished || self.nodes.next_timeout() <= now {
+            self.nodes.save(now, &self.engine.nodes_conf());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_failed_save_is_tried_again() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = dir.path().join("nodes.conf");
+        let (mut nodes, lines) = Nodes::open(&path).expect("a new file");
+        assert_eq!((lines.len(), my_id(&lines)), (0, None));
+        let in_the_way = dir.path().join("nodes.conf.tmp");
+        fs::create_dir(&in_the_way).expect("created");
+        nodes.save(MonoMs(5000), b"x");
+        assert_eq!(nodes.next_timeout(), MonoMs(6000));
+        fs::remove_dir(&in_the_way).expect("removed");
+        nodes.save(MonoMs(6000), b"x");
+        assert_eq!(nodes.next_timeout(), MonoMs::NEVER);
+        assert_eq!(fs::read(&path).expect("read"), b"x");
+    }
+
+    #[test]
+    fn a_file_that_makes_no_sense_is_refused_with_its_name_and_line() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = dir.path().join("nodes.conf");
+        fs::write(&path, "nonsense\n").expect("written");
+        let Err(sentence) = Nodes::open(&path) else { panic!("it makes no sense") };
+        assert!(sentence.contains("nodes.conf cannot be read: line 1: "), "{sentence}");
+    }
+}
