@@ -2,6 +2,7 @@
 //! free port in a folder of its own; each other file is a family of behaviours.
 
 mod admin;
+mod aof;
 mod config;
 mod connection;
 mod info;

@@ -47,7 +47,8 @@ impl TestServer {
         Self::start_in(folder, options)
     }
 
-    fn start_in(folder: TempDir, options: &[&str]) -> Self {
+    /// Starts a server in a folder with files that are there already.
+    pub fn start_in(folder: TempDir, options: &[&str]) -> Self {
         loop {
             let port = free_port();
             let mut process = spawn(folder.path(), port, options);
