@@ -31,7 +31,7 @@ struct Share<'a> {
     plan: &'a Plan,
     progress: &'a Progress,
     tally: Tally,
-    /// Whether somebody fetches, or a job is settled by the reply to its producer.
+    /// Whether there are consumers; without them the reply to its producer settles a job.
     consumed: bool,
     last_reply_at: u64,
     last_stamp: u64,
