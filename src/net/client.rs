@@ -63,12 +63,23 @@ impl Connection {
 
     /// Sends a turn's replies; returns how many bytes the socket took.
     pub fn send<'a>(&mut self, parts: impl Iterator<Item = &'a [u8]>) -> io::Result<usize> {
-        self.output.send(&mut self.stream, parts)
+        let sent = self.output.send(&mut self.stream, parts);
+        self.forget_patience();
+        sent
     }
 
     /// Sends what waits, now that the socket is writable; returns how many bytes it took.
     pub fn flush(&mut self) -> io::Result<usize> {
-        self.output.flush(&mut self.stream)
+        let sent = self.output.flush(&mut self.stream);
+        self.forget_patience();
+        sent
+    }
+
+    /// A client that has read everything is as good as new.
+    fn forget_patience(&mut self) {
+        if self.output.is_empty() {
+            self.over_soft_at = MonoMs::NEVER;
+        }
     }
 
     /// The socket's descriptor, as CLIENT LIST shows it.

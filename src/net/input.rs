@@ -27,6 +27,11 @@ const GROWTH: usize = 16 * 1024;
 /// Own buffers over this are given back once empty; smaller ones when idle.
 const KEPT_CAPACITY_MAX: usize = 4 * 1024;
 
+/// Whether a read that returned less than it was asked for has emptied the socket, so
+/// that the next bytes cause an event. mio's poll(2) backend tells of them only after a
+/// read that found nothing.
+const SHORT_MEANS_EMPTY: bool = !cfg!(mio_unsupported_force_poll_poll);
+
 /// The buffer all connections read into, and what one of them has in it.
 pub struct ReadBuffer {
     bytes: Box<[u8]>,
@@ -189,8 +194,8 @@ impl Received {
         match read {
             None => Self::Short(0),
             Some(0) => Self::Closed,
-            Some(len) if len == space => Self::Full(len),
-            Some(len) => Self::Short(len),
+            Some(len) if len < space && SHORT_MEANS_EMPTY => Self::Short(len),
+            Some(len) => Self::Full(len),
         }
     }
 }

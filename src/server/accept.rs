@@ -1,5 +1,7 @@
 //! Clients that come and go.
 
+use std::net::SocketAddr;
+
 use super::Server;
 use super::client::{Client, Closing, token_of};
 use super::cron::Timer;
@@ -31,7 +33,7 @@ impl Server {
     pub(super) fn accept_clients(&mut self, token: Token) {
         for _ in 0..ACCEPTS_PER_TURN {
             let Some(listener) = self.listeners.get(token.slot as usize) else { return };
-            match self.accept_from(listener.accept(), "client") {
+            match self.connection_of(token, listener.accept()) {
                 Some((stream, peer)) => self.connect_client(stream, peer),
                 None => return,
             }
@@ -40,44 +42,44 @@ impl Server {
     }
 
     /// The connection that an attempt to accept brought. `None`: no more for now.
-    pub(super) fn accept_from(
+    pub(super) fn connection_of(
         &mut self,
+        token: Token,
         accepted: Accepted,
-        whose: &str,
-    ) -> Option<(Stream, Option<std::net::SocketAddr>)> {
+    ) -> Option<(Stream, Option<SocketAddr>)> {
         match accepted {
-            Accepted::Connection(stream, peer) => Some((stream, peer)),
-            Accepted::Nobody => None,
+            Accepted::Connection(stream, peer) => {
+                self.is_starved = false;
+                return Some((stream, peer));
+            }
+            Accepted::Nobody => self.is_starved = false,
             Accepted::Failed(error) => {
-                log::debug!("Accepting {whose} connection: {error}");
-                self.accept_again_soon();
-                None
+                log::debug!("Accepting a connection: {error}");
+                self.event_loop.still_ready(token);
             }
             Accepted::Starved(error) => {
-                log::warn!("Accepting {whose} connection: {error}");
-                self.accept_again_soon();
-                None
+                if !self.is_starved {
+                    log::warn!("Accepting a connection: {error}");
+                }
+                // Without this the loop would never hear of who waits again, or, told that
+                // he is still there, never rest.
+                self.is_starved = true;
+                let again_at = self.clock.now.mono.plus_ms(STARVED_MS);
+                self.timers.once(Timer::AcceptAgain, again_at.0);
             }
         }
-    }
-
-    /// Somebody may wait and cannot be accepted now. Without this the loop would never
-    /// hear of him again, or, told that he is still there, never rest.
-    fn accept_again_soon(&mut self) {
-        self.is_starved = true;
-        self.timers.once(Timer::AcceptAgain, self.clock.now.mono.plus_ms(STARVED_MS).0);
+        None
     }
 
     /// Tries all listeners again, clients' and peers'.
     pub(super) fn accept_again(&mut self) {
-        self.is_starved = false;
         self.timers.cancel(Timer::AcceptAgain);
         for token in self.listener_tokens() {
             self.event_loop.still_ready(token);
         }
     }
 
-    fn connect_client(&mut self, mut stream: Stream, peer: Option<std::net::SocketAddr>) {
+    fn connect_client(&mut self, mut stream: Stream, peer: Option<SocketAddr>) {
         if self.clients.len() >= self.config.maxclients as usize {
             self.stats.connections_rejected += 1;
             // He may not read it, and that is all right.

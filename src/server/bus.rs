@@ -39,7 +39,7 @@ impl Server {
     pub(super) fn accept_links(&mut self, token: Token) {
         for _ in 0..ACCEPTS_PER_TURN {
             let Some(listener) = self.bus_listeners.get(token.slot as usize) else { return };
-            match self.accept_from(listener.accept(), "cluster node") {
+            match self.connection_of(token, listener.accept()) {
                 Some((stream, Some(peer))) => {
                     let event_loop = &self.event_loop;
                     let accepted = self.links.insert_with(|slot, generation| {

@@ -80,7 +80,7 @@ impl Replies {
 pub enum Closing {
     /// Once its replies are sent.
     AfterReply,
-    /// At the end of the turn, with one attempt to send what there is.
+    /// At the end of the turn, sent or not.
     AfterTurn,
 }
 

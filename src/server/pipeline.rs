@@ -24,7 +24,7 @@ use crate::net::input::{Received, Taken};
 use crate::proto::request::{Args, Parsed};
 
 /// How long one client's commands run before others have their turn.
-const SHARE_OF_TURN: Duration = Duration::from_millis(5);
+const SHARE_OF_TURN: Duration = Duration::from_millis(1);
 /// Clients whose wait ended and whose pipelines go on in the same turn.
 const RESUMED_PER_TURN: usize = 1000;
 /// Whose reply nobody gets.
@@ -96,7 +96,8 @@ impl Server {
                 Err(_) => return self.close_later(id, Closing::AfterTurn),
             };
             let len = match received {
-                Received::Closed => return self.close_later(id, Closing::AfterTurn),
+                // It sends no more, but may still read what it asked for before.
+                Received::Closed => return self.close_later(id, Closing::AfterReply),
                 Received::Short(len) => {
                     client.is_readable = client.is_read_closed;
                     len
@@ -256,7 +257,9 @@ impl Server {
         {
             client.is_blocked = true;
         }
-        self.take_note(place, call);
+        if outcome != Outcome::Again {
+            self.take_note(place, call);
+        }
         outcome
     }
 

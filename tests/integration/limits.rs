@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::net::TcpStream;
 use std::os::fd::AsRawFd as _;
+use std::time::{Duration, Instant};
 
 use disque::proto::reply_reader::Value;
 
@@ -227,4 +228,38 @@ fn a_connection_that_breaks_is_its_own_affair() {
     }
     assert_eq!(client.call("PING"), status("PONG"));
     eventually(|| text(client.call("CLIENT LIST")).lines().count(), |&count| count == 1);
+}
+
+#[test]
+fn who_does_not_speak_the_bus_protocol_is_dropped() {
+    let server = TestServer::start();
+    let oversized = [b"DbuZ".as_slice(), &600_000_000u32.to_be_bytes(), &[0; 200]].concat();
+    let too_big_for_a_stranger =
+        [b"DbuZ".as_slice(), &100_000u32.to_be_bytes(), &[0; 200]].concat();
+    let no_header = [b"DbuZ".as_slice(), &143u32.to_be_bytes(), &[0; 200]].concat();
+    for bytes in [b"GET / HTTP/1.1\r\n\r\n".to_vec(), oversized, too_big_for_a_stranger, no_header]
+    {
+        let bus_port = server.port() + 10_000;
+        let stream = TcpStream::connect(("127.0.0.1", bus_port)).expect("the bus listens");
+        let mut peer = Client::over(stream);
+        peer.send(bytes);
+        assert!(peer.is_closed());
+    }
+    assert_eq!(server.client().call("PING"), status("PONG"));
+}
+
+#[test]
+fn hundreds_of_waiting_clients_time_out_on_time() {
+    let server = TestServer::start();
+    let mut clients: Vec<Client> = (0..500).map(|_| server.client()).collect();
+    let started = Instant::now();
+    for client in &mut clients {
+        client.send_command("GETJOB TIMEOUT 1000 FROM q");
+    }
+    let sent = started.elapsed();
+    for client in &mut clients {
+        assert_eq!(client.reply(), Value::NullArray);
+    }
+    let late = started.elapsed().saturating_sub(sent).saturating_sub(Duration::from_secs(1));
+    assert!(late < Duration::from_millis(500), "the last answer came {late:?} late");
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use disque::proto::reply_reader::Value;
 
-use crate::support::{Client, TestServer, bulk, error, eventually, integer, request, status, text};
+use crate::support::{Client, TestServer, bulk, error, eventually, request, status, text};
 
 #[test]
 fn a_request_may_come_in_any_pieces() {
@@ -92,14 +92,17 @@ fn a_client_that_hangs_up_while_waiting_takes_no_job() {
 }
 
 #[test]
-fn what_was_sent_before_the_end_of_the_stream_is_executed() {
+fn what_was_sent_before_the_end_of_the_stream_is_executed_and_answered() {
     let server = TestServer::start();
-    let mut stream = server.connect();
-    let adds = request(&[b"ADDJOB", b"q", b"body", b"0"]).repeat(5000);
-    std::io::Write::write_all(&mut stream, &adds).expect("the server reads");
-    drop(stream);
-    let mut client = server.client();
-    eventually(|| integer(client.call("QLEN q")), |&len| len == 5000);
+    let stream = server.connect();
+    let mut client = Client::over(stream.try_clone().expect("a descriptor"));
+    client.send(request(&[b"ADDJOB", b"q", b"body", b"0"]).repeat(5000));
+    stream.shutdown(Shutdown::Write).expect("connected");
+    for _ in 0..5000 {
+        assert!(matches!(client.reply(), Value::Status(_)));
+    }
+    assert!(client.is_closed());
+    assert_eq!(server.client().call("QLEN q"), Value::Integer(5000));
 }
 
 #[test]

@@ -116,9 +116,14 @@ impl Drop for TestServer {
     }
 }
 
+/// The server under test: this build's, or another one that the environment names.
+fn program() -> std::ffi::OsString {
+    std::env::var_os("DISQUE_SERVER").unwrap_or(env!("CARGO_BIN_EXE_disque-server").into())
+}
+
 fn spawn(folder: &Path, port: u16, options: &[&str]) -> Child {
     let file = folder.join(CONFIG_FILE).exists().then_some(CONFIG_FILE);
-    Command::new(env!("CARGO_BIN_EXE_disque-server"))
+    Command::new(program())
         .args(file)
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--logfile", "log"])
         .args(["--loglevel", "debug"])

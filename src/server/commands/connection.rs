@@ -71,7 +71,7 @@ pub fn time(server: &mut Server, call: &Call<'_>) -> Outcome {
 /// clients begin. Nothing is changed unless everything in it is right.
 pub fn hello(server: &mut Server, call: &Call<'_>) -> Outcome {
     if call.args.len() == 1 {
-        server.tell_of_myself(call);
+        server.engine.hello(call.client, call.resp);
         return Outcome::Done;
     }
     match greet(server, call) {
@@ -127,21 +127,6 @@ fn greet(server: &mut Server, call: &Call<'_>) -> Result<Resp, &'static str> {
 }
 
 impl Server {
-    fn tell_of_myself(&mut self, call: &Call<'_>) {
-        let me = *self.engine.cluster().my_id();
-        let port = i64::from(self.config.port);
-        let mut reply = self.reply(call);
-        reply.array(3);
-        reply.integer(1);
-        reply.bulk(me.0);
-        reply.array(4);
-        reply.bulk(me.0);
-        // C: empty until a peer tells it; clients take that for the address they dialled.
-        reply.bulk("");
-        reply.bulk_integer(port);
-        reply.bulk_integer(1);
-    }
-
     fn introduce(&mut self, call: &Call<'_>, resp: Resp) {
         let number = self.client(call.client).map_or(0, |client| client.number);
         let mut reply = self.engine.out.replies.to(call.client, resp);
