@@ -92,6 +92,16 @@ class Node:
                     return int(line.split()[1]) * 1024
         raise EOFError(f"process {self.pid} has no memory")
 
+    def aof_bytes(self):
+        """The size of all append only files in its folder."""
+        files = (
+            os.path.join(folder, name)
+            for folder, _, names in os.walk(self.folder)
+            for name in names
+            if ".aof" in name
+        )
+        return sum(os.path.getsize(file) for file in files)
+
     def wakeups(self):
         """How often its threads have waited and been woken so far."""
         total = 0
@@ -104,7 +114,7 @@ class Node:
 
 
 class ServerError(Exception):
-    """An error reply."""
+    """An error reply, or work that was not done."""
 
 
 def read_reply(replies):
