@@ -208,7 +208,7 @@ fn the_working_directory_can_be_changed() {
 #[test]
 fn a_rewrite_keeps_the_file_and_a_restart_finds_every_value() {
     let text_before = "# by hand\nhz 20\n\n\n\nhz 30\ntimeout 5\nrename-command DEBUG \"\"\n";
-    let server = TestServer::start_with_config(text_before, &["--slowlog-max-len", "7"]);
+    let mut server = TestServer::start_with_config(text_before, &["--slowlog-max-len", "7"]);
     let mut client = server.client();
     for set in [
         "hz 40",
@@ -245,6 +245,8 @@ fn a_rewrite_keeps_the_file_and_a_restart_finds_every_value() {
         assert!(written.lines().any(|written| written == line), "{line} in {written}");
     }
 
+    // The file says in which folder the server works, and there can be but one in it.
+    server.stop_by(libc::SIGTERM);
     let again = TestServer::start_with_config(&written, &[]);
     let mut client = again.client();
     client.call("AUTH long");
