@@ -1,54 +1,28 @@
-//! The nodes of a simulated cluster, the clients connected to them, and the loop.
+//! The nodes of a simulated cluster, and the loop.
 //!
 //! The simulator stands where the server's loop stands: it runs clients' pipelines,
 //! hands messages and the time to the engines, and drains their lanes in order.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::net::{IpAddr, Ipv4Addr};
+use std::collections::VecDeque;
 
 use disque::base::ids::{ClientId, LinkId, NodeId};
 use disque::base::limits::BUS_PORT_OFFSET;
 use disque::base::rng::Rng;
-use disque::base::time::{MonoMs, Now, UnixMs};
+use disque::base::time::Now;
+use disque::engine::More;
 use disque::engine::cluster::LinkEnds;
-use disque::engine::command::{COMMANDS, Call, Outcome};
+use disque::engine::command::Outcome;
 use disque::engine::config::EngineConfig;
 use disque::engine::outbox::LinkWish;
-use disque::engine::{Engine, More};
 use disque::proto::bus;
 use disque::proto::reply::Resp;
-use disque::proto::reply_reader::{ReplyReader, Value};
-use disque::proto::request::{Args, Parsed, RequestParser};
+use disque::proto::reply_reader::Value;
 
+use crate::disk::Crash;
 use crate::network::{Arrival, Network};
+use crate::node::{Node, State, Words, run_slice};
 
 const PORT: u16 = 7711;
-/// The simulated day begins here: 2026-01-01, in ms.
-const EPOCH_MS: u64 = 1_767_225_600_000;
-/// The machines have been up for a day, so that nothing is near time 0.
-const UPTIME_MS: u64 = 86_400_000;
-
-pub type Words = Vec<Vec<u8>>;
-
-/// A connection to a node: commands go in, replies come out in order.
-pub struct Client {
-    resp: Resp,
-    pipeline: VecDeque<Words>,
-    blocked: bool,
-    reader: ReplyReader,
-    /// What came, and when, in ms.
-    replies: VecDeque<(u64, Value)>,
-}
-
-pub struct Node {
-    pub engine: Engine,
-    pub clients: BTreeMap<ClientId, Client>,
-    pub ip: IpAddr,
-    last_client: u32,
-    /// What the append only file would hold.
-    pub aof: Vec<u8>,
-    pub nodes_saved: u32,
-}
 
 pub struct Sim {
     pub now_ms: u64,
@@ -71,35 +45,27 @@ pub enum Checks {
     WhenAsked,
 }
 
-fn seed_bytes(seed: u64, salt: u8) -> [u8; 32] {
+pub fn seed_bytes(seed: u64, salt: u8) -> [u8; 32] {
     let mut bytes = [salt; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     bytes
 }
 
 impl Sim {
-    pub fn new(seed: u64, node_count: usize, config: &EngineConfig) -> Self {
+    /// Nodes that do not know each other.
+    pub fn new(seed: u64, node_count: u8, config: &EngineConfig) -> Self {
         let mut rng = Rng::from_seed(seed_bytes(seed, 0xff));
-        let now = now_at(0);
+        let config = EngineConfig { port: PORT, ..config.clone() };
         let nodes = (0..node_count)
             .map(|n| {
                 let id = NodeId::from_random(rng.bytes());
-                let config = EngineConfig { port: PORT, ..config.clone() };
-                Node {
-                    engine: Engine::new(config, id, seed_bytes(seed, n as u8), now),
-                    clients: BTreeMap::new(),
-                    ip: IpAddr::V4(Ipv4Addr::new(10, 0, 0, n as u8 + 1)),
-                    last_client: 0,
-                    aof: Vec::new(),
-                    nodes_saved: 0,
-                }
+                Node::new(n, id, seed_bytes(seed, n), &config)
             })
             .collect();
-        let network = Network::new((0, 2));
         Self {
             now_ms: 0,
             nodes,
-            network,
+            network: Network::new((0, 2)),
             rng,
             trace: 0,
             quantum_max: 64,
@@ -108,8 +74,8 @@ impl Sim {
         }
     }
 
-    pub fn now(&self) -> Now {
-        now_at(self.now_ms)
+    pub fn now(&self, node: usize) -> Now {
+        self.nodes[node].clock.at(self.now_ms)
     }
 
     fn note(&mut self, bytes: &[u8]) {
@@ -120,18 +86,15 @@ impl Sim {
     }
 
     pub fn connect_client(&mut self, node: usize, resp: Resp) -> ClientId {
-        let node = &mut self.nodes[node];
-        node.last_client += 1;
-        let client = ClientId { slot: node.last_client, generation: 0 };
-        node.clients.insert(client, Client::new(resp));
-        client
+        self.nodes[node].connect(resp)
     }
 
     pub fn disconnect_client(&mut self, node: usize, client: ClientId) {
-        let now = self.now();
-        self.nodes[node].clients.remove(&client);
-        self.nodes[node].engine.client_gone(now, client);
-        self.settle(node);
+        let now = self.now(node);
+        if self.nodes[node].clients.remove(&client).is_some() {
+            self.nodes[node].engine.client_gone(now, client);
+            self.settle(node);
+        }
     }
 
     /// Sends a command on a client's connection; it runs when those before it are done.
@@ -162,8 +125,11 @@ impl Sim {
     }
 
     fn run_client(&mut self, node: usize, id: ClientId) {
-        let now = self.now();
+        let now = self.now(node);
         let node = &mut self.nodes[node];
+        if node.state != State::Up {
+            return;
+        }
         while let Some(client) = node.clients.get_mut(&id)
             && !client.blocked
             && let Some(words) = client.pipeline.pop_front()
@@ -191,8 +157,11 @@ impl Sim {
             self.note(&out.aof);
             self.note(&out.frames.bytes);
             self.note(&out.replies.bytes);
-            self.nodes[n].aof.extend_from_slice(&out.aof);
-            self.nodes[n].nodes_saved += u32::from(out.save_nodes);
+            let node = &mut self.nodes[n];
+            node.disk.append(self.now_ms, &out.aof);
+            if out.save_nodes {
+                node.disk.nodes_conf = node.engine.nodes_conf();
+            }
             for (link, range) in &out.frames.sends {
                 let bytes = out.frames.bytes[range.clone()].to_vec();
                 self.network.send(&mut self.rng, self.now_ms, n, *link, bytes);
@@ -226,7 +195,8 @@ impl Sim {
                     .nodes
                     .iter()
                     .position(|peer| peer.ip == addr.ip() && addr.port() == PORT + BUS_PORT_OFFSET);
-                self.network.connect(&mut self.rng, self.now_ms, node, *token, target);
+                let from = (node, self.nodes[node].life);
+                self.network.connect(&mut self.rng, self.now_ms, from, *token, target);
             }
             // One that comes up nevertheless is dropped.
             LinkWish::Cancel(_) => {}
@@ -234,66 +204,149 @@ impl Sim {
         }
     }
 
+    fn next_timeout_of(&self, node: &Node) -> Option<u64> {
+        (node.state == State::Up).then(|| node.clock.when(node.engine.next_timeout()))
+    }
+
     /// Jumps to the next thing that happens anywhere, but not past `until_ms`.
     pub fn step(&mut self, until_ms: u64) {
-        let timeouts =
-            self.nodes.iter().map(|node| node.engine.next_timeout().0.saturating_sub(UPTIME_MS));
+        let timeouts = self.nodes.iter().filter_map(|node| self.next_timeout_of(node));
         let next_ms = timeouts.chain(self.network.next_at()).min().unwrap_or(until_ms);
         self.now_ms = next_ms.clamp(self.now_ms, until_ms);
         while let Some(arrival) = self.network.pop_due(self.now_ms) {
             self.arrive(arrival);
         }
         for n in 0..self.nodes.len() {
-            while self.nodes[n].engine.next_timeout() <= self.now().mono {
-                let quantum = 1 + self.rng.index(self.quantum_max);
-                let now = self.now();
-                if self.nodes[n].engine.handle_timeout(now, quantum) == More::No {
-                    break;
-                }
-            }
-            self.settle(n);
+            self.run_timers(n);
         }
     }
 
+    fn run_timers(&mut self, n: usize) {
+        let now = self.now(n);
+        if self.nodes[n].state != State::Up || self.nodes[n].engine.next_timeout() > now.mono {
+            return;
+        }
+        while self.nodes[n].engine.next_timeout() <= now.mono {
+            let quantum = 1 + self.rng.index(self.quantum_max);
+            if self.nodes[n].engine.handle_timeout(now, quantum) == More::No {
+                break;
+            }
+        }
+        self.settle(n);
+    }
+
     fn arrive(&mut self, arrival: Arrival) {
-        let now = self.now();
         match arrival {
-            Arrival::Connect { from, token, target } => match target {
-                Some(to) if !self.network.is_cut(from, to) => {
-                    let (near, _) = self.network.join(from, to);
-                    self.nodes[from].engine.link_up(now, near, token);
-                    self.settle(from);
-                }
-                _ => {
-                    self.nodes[from].engine.link_failed(now, token);
-                    self.settle(from);
-                }
-            },
-            Arrival::Frame { node, link, bytes } => {
-                let Some(end) = self.network.end(node, link) else { return };
-                if self.network.is_cut(end.peer, node) {
+            Arrival::Connect { from, life, token, to } => {
+                if self.nodes[from].life != life || self.nodes[from].state == State::Down {
                     return;
                 }
-                let ends = LinkEnds { local: self.nodes[node].ip, peer: self.nodes[end.peer].ip };
-                let (header, message) = bus::decode(&bytes).expect("engines send whole frames");
-                self.nodes[node].engine.bus_message(now, link, ends, &header, &message);
-                self.settle(node);
+                let now = self.now(from);
+                match to.filter(|to| self.nodes[*to].state != State::Down) {
+                    Some(to) => {
+                        let link = self.network.join(from, to);
+                        self.nodes[from].engine.link_up(now, link, token);
+                    }
+                    None => self.nodes[from].engine.link_failed(now, token),
+                }
+                self.settle(from);
             }
-            Arrival::Down { node, link } => self.lose_link(node, link),
+            Arrival::Frame { from, to, link, bytes } => {
+                if !self.network.has_end(to, link) {
+                    return;
+                }
+                let ends = LinkEnds { local: self.nodes[to].ip, peer: self.nodes[from].ip };
+                let (header, message) = bus::decode(&bytes).expect("engines send whole frames");
+                let now = self.now(to);
+                self.nodes[to].engine.bus_message(now, link, ends, &header, &message);
+                self.settle(to);
+            }
+            Arrival::Down { to, link, .. } => self.lose_link(to, link),
         }
     }
 
     fn lose_link(&mut self, node: usize, link: LinkId) {
-        let now = self.now();
+        let now = self.now(node);
         if self.network.forget(node, link) {
             self.nodes[node].engine.link_down(now, link);
             self.settle(node);
         }
     }
 
+    /// Makes the nodes one cluster.
+    pub fn meet_all(&mut self) {
+        let client = self.connect_client(0, Resp::V2);
+        for n in 1..self.nodes.len() {
+            let ip = self.nodes[n].ip.to_string();
+            self.call(0, client, &["CLUSTER", "MEET", &ip, &PORT.to_string()]);
+        }
+        self.disconnect_client(0, client);
+        for _ in 0..100 {
+            self.run_for(100);
+            if self.is_whole() {
+                return;
+            }
+        }
+        panic!("nodes that met find each other in time");
+    }
+
+    /// Whether every node sees every other, and finds it well.
+    pub fn is_whole(&self) -> bool {
+        let others = self.nodes.len() - 1;
+        self.nodes.iter().all(|node| {
+            let cluster = node.engine.cluster();
+            node.state == State::Up
+                && cluster.reachable_count() == others
+                && cluster.known().filter(|peer| cluster.is_linked(*peer)).count() == others
+        })
+    }
+
+    /// All links between two nodes break, with everything that is under way on them.
+    pub fn reset_links(&mut self, a: usize, b: usize) {
+        for (node, link) in self.network.between(a, b) {
+            self.lose_link(node, link);
+        }
+    }
+
+    pub fn crash(&mut self, node: usize, crash: Crash) {
+        self.thaw(node);
+        self.nodes[node].state = State::Down;
+        self.nodes[node].clients.clear();
+        self.nodes[node].disk.crash(&mut self.rng, crash);
+        self.network.close_all(self.now_ms, node);
+    }
+
+    pub fn restart(&mut self, node: usize) {
+        if self.nodes[node].state == State::Down {
+            let (now, seed) = (self.now(node), self.rng.bytes());
+            self.nodes[node].start(now, seed);
+            self.settle(node);
+        }
+    }
+
+    /// Stops a node for a while. Nobody notices but by its silence.
+    pub fn freeze(&mut self, node: usize) {
+        if self.nodes[node].state == State::Up {
+            self.nodes[node].state = State::Frozen;
+            self.network.freeze(node);
+        }
+    }
+
+    pub fn thaw(&mut self, node: usize) {
+        if self.nodes[node].state == State::Frozen {
+            self.nodes[node].state = State::Up;
+            self.network.thaw(self.now_ms, node);
+            let clients: Vec<ClientId> = self.nodes[node].clients.keys().copied().collect();
+            for client in clients {
+                self.run_client(node, client);
+            }
+            self.settle(node);
+        }
+    }
+
     /// Drops all jobs and queues of a node, as DEBUG FLUSHALL does.
     pub fn flush(&mut self, node: usize) {
-        let now = self.now();
+        let now = self.now(node);
         loop {
             let quantum = 1 + self.rng.index(self.quantum_max);
             if self.nodes[node].engine.flush(now, quantum) == More::No {
@@ -305,14 +358,14 @@ impl Sim {
 
     /// Tells a node how short its memory is.
     pub fn set_memory_level(&mut self, node: usize, level: u8) {
-        let now = self.now();
+        let now = self.now(node);
         self.nodes[node].engine.set_memory_level(now, level);
         self.settle(node);
     }
 
     /// Evicts up to `max` jobs of a node; returns how many.
     pub fn evict(&mut self, node: usize, max: usize) -> usize {
-        let now = self.now();
+        let now = self.now(node);
         let evicted = self.nodes[node].engine.evict(now, max);
         self.settle(node);
         evicted
@@ -324,52 +377,4 @@ impl Sim {
             self.step(until_ms);
         }
     }
-}
-
-impl Client {
-    fn new(resp: Resp) -> Self {
-        let (pipeline, replies) = Default::default();
-        Self { resp, pipeline, blocked: false, reader: ReplyReader::default(), replies }
-    }
-
-    fn take_in(&mut self, now_ms: u64, bytes: &[u8]) {
-        self.reader.feed(bytes);
-        while let Some(value) = self.reader.next_value().expect("engines send whole replies") {
-            self.replies.push_back((now_ms, value));
-        }
-    }
-}
-
-fn now_at(ms: u64) -> Now {
-    Now { wall: UnixMs(EPOCH_MS + ms), mono: MonoMs(UPTIME_MS + ms) }
-}
-
-/// Runs a command, or one slice of a long one, behind the server's gates.
-fn run_slice(
-    engine: &mut Engine,
-    now: Now,
-    client: ClientId,
-    resp: Resp,
-    words: &Words,
-) -> Outcome {
-    let mut input = format!("*{}\r\n", words.len()).into_bytes();
-    for word in words {
-        input.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-        input.extend_from_slice(word);
-        input.extend_from_slice(b"\r\n");
-    }
-    let mut ranges = Vec::new();
-    let parsed = RequestParser::default().parse(&mut input, &mut ranges);
-    assert!(matches!(parsed, Ok(Parsed::Request { .. })), "a request is whole: {parsed:?}");
-    let call = Call { client, resp, args: Args::new(&input, &ranges) };
-    let name = words[0].to_ascii_lowercase();
-    let command = COMMANDS
-        .iter()
-        .find(|command| command.spec.name.as_bytes() == name)
-        .unwrap_or_else(|| panic!("{} is a command of the engine", words[0].escape_ascii()));
-    let arity = isize::from(command.spec.arity);
-    let fits =
-        if arity > 0 { words.len() as isize == arity } else { words.len() as isize >= -arity };
-    assert!(fits, "{} has the right number of words", command.spec.name);
-    engine.call(now, command, &call)
 }

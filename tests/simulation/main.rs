@@ -3,16 +3,21 @@
 //! Nothing here waits: time jumps to whatever happens next. A run is a function of its
 //! seed, so a failure prints the seed and `SEED=n` repeats it.
 //!
-//! `cluster` holds the nodes, their clients and the loop; `network` the links between
-//! them; `script` runs the scenarios in `scripts/`, one transcript each; `workload`
-//! draws clients and operators from a seed; `checkers` judges what they saw; `model`
+//! `cluster` holds the loop; `node` a server with its clients, its `clock` and its `disk`;
+//! `network` the links between them. `script` runs the scenarios in `scripts/`, one
+//! transcript each; `workload` draws the clients of one node from a seed and `checkers`
+//! judges what they saw; `storm` draws a whole cluster and its disasters; `model`
 //! compares a node with simple models.
 
 mod checkers;
+mod clock;
 mod cluster;
+mod disk;
 mod model;
 mod network;
+mod node;
 mod script;
+mod storm;
 mod workload;
 
 /// `SEED=123` repeats one run; `SEEDS=100000` is for the night.
@@ -46,9 +51,28 @@ fn one_node_keeps_its_promises() {
     }
 }
 
+/// A cluster through all weathers: promised jobs are delivered and then forgotten, and in
+/// between few of them come twice. Measured over 1500 seeds: of the jobs of consumers that
+/// are in time 8 % come once more than needed, and every fifth seed sees an acknowledged
+/// job again after all was well. A defect that only delivers too often shows here.
+#[test]
+fn a_cluster_keeps_its_promises() {
+    let mut sum = storm::Tally::default();
+    for seed in seeds() {
+        let tally = naming(seed, || storm::run(seed));
+        sum.jobs += tally.jobs;
+        sum.duplicates += tally.duplicates;
+        sum.late_duplicates += tally.late_duplicates;
+    }
+    let enough = seeds().count() >= 100;
+    assert!(!enough || sum.duplicates * 8 <= sum.jobs, "duplicates are few: {sum:?}");
+    assert!(!enough || sum.late_duplicates * 3 <= seeds().count(), "acks are kept: {sum:?}");
+}
+
 /// If this fails, some engine read a clock, drew its own randomness or walked a table in
 /// hash order, and every seed printed by the other tests is worthless.
 #[test]
 fn same_seed_same_run() {
     assert_eq!(workload::one_node(7), workload::one_node(7));
+    assert_eq!(storm::run(7).trace, storm::run(7).trace);
 }

@@ -8,7 +8,8 @@ use disque::proto::reply::Resp;
 use disque::proto::reply_reader::Value;
 use proptest::prelude::*;
 
-use crate::cluster::{Checks, Sim, Words};
+use crate::cluster::{Checks, Sim};
+use crate::node::Words;
 
 struct Node {
     sim: Sim,

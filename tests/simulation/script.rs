@@ -32,6 +32,22 @@
 //! > flush A                    DEBUG FLUSHALL
 //! ```
 //!
+//! Doing to the network and the machines what happens to them:
+//!
+//! ```text
+//! > meet                       all nodes become one cluster
+//! > cut A B                    nothing gets through between two nodes
+//! > mute A B                   nothing gets from A to B
+//! > heal                       everything gets through
+//! > reset A B                  the links between two nodes break
+//! > freeze A                   > thaw A
+//! > crash A                    the process is killed; its disk stays
+//! > restart A
+//! ```
+//!
+//! Links are 1 ms long, and the node timeout is 2 seconds. `<A>` is the ID of a node,
+//! `@A` its IP address and port, as two words.
+//!
 //! `REWRITE=1 cargo test` writes what came back into the files; the difference is then
 //! read by a person.
 
@@ -46,7 +62,9 @@ use disque::proto::quoting;
 use disque::proto::reply::Resp;
 use disque::proto::reply_reader::Value;
 
-use crate::cluster::{Sim, Words};
+use crate::cluster::Sim;
+use crate::disk::Crash;
+use crate::node::Words;
 
 pub fn play_all() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/simulation/scripts");
@@ -73,6 +91,8 @@ fn compare(path: &Path, played: &str, expected: &str) {
     }
     assert_eq!(played, expected, "{} plays as written to its end", path.display());
 }
+
+const NODE_TIMEOUT_MS: u64 = 2000;
 
 struct Player {
     sim: Sim,
@@ -107,9 +127,13 @@ impl Player {
             Some(count) => (count, Aof::On),
             None => (words, Aof::Off),
         };
-        let node_count = count.trim().parse().expect("a number of nodes");
-        let sim = Sim::new(1, node_count, &EngineConfig { aof, ..EngineConfig::default() });
-        Self { sim, clients: BTreeMap::new(), jobs: Vec::new(), aof_shown: vec![0; node_count] }
+        let node_count: u8 = count.trim().parse().expect("a number of nodes");
+        let config =
+            EngineConfig { aof, node_timeout_ms: NODE_TIMEOUT_MS, ..EngineConfig::default() };
+        let mut sim = Sim::new(1, node_count, &config);
+        sim.network.delay_ms = (1, 1);
+        let aof_shown = vec![0; usize::from(node_count)];
+        Self { sim, clients: BTreeMap::new(), jobs: Vec::new(), aof_shown }
     }
 
     fn run(&mut self, typed: &str) -> String {
@@ -144,12 +168,27 @@ impl Player {
                 answer = format!("{evicted}\n");
             }
             "noeviction" => {
-                let now = self.sim.now();
+                let now = self.sim.now(node_of(&word(1)));
                 let engine = &mut self.sim.nodes[node_of(&word(1))].engine;
                 let config = EngineConfig { eviction: Eviction::None, ..engine.config().clone() };
                 engine.set_config(now, config);
             }
             "flush" => self.sim.flush(node_of(&word(1))),
+            "meet" => self.sim.meet_all(),
+            "cut" => {
+                self.sim.network.cut(node_of(&word(1)), node_of(&word(2)));
+                self.sim.network.cut(node_of(&word(2)), node_of(&word(1)));
+            }
+            "mute" => self.sim.network.cut(node_of(&word(1)), node_of(&word(2))),
+            "heal" => self.sim.network.heal(self.sim.now_ms),
+            "reset" => self.sim.reset_links(node_of(&word(1)), node_of(&word(2))),
+            "crash" => {
+                self.clients.retain(|_, (node, _)| *node != node_of(&word(1)));
+                self.sim.crash(node_of(&word(1)), Crash::Killed);
+            }
+            "restart" => self.sim.restart(node_of(&word(1))),
+            "freeze" => self.sim.freeze(node_of(&word(1))),
+            "thaw" => self.sim.thaw(node_of(&word(1))),
             name => {
                 self.command(name, words[1..].to_vec());
                 actor = Some(name.to_owned());
@@ -163,6 +202,11 @@ impl Player {
         let mut text = typed.to_owned();
         for (i, id) in self.jobs.iter().enumerate().rev() {
             text = text.replace(&format!("<job{}>", i + 1), id);
+        }
+        for (n, node) in self.sim.nodes.iter().enumerate() {
+            let id = String::from_utf8_lossy(&node.engine.cluster().my_id().0).into_owned();
+            text = text.replace(&format!("<{}>", node_letter(n)), &id);
+            text = text.replace(&format!("@{}", node_letter(n)), &format!("{} 7711", node.ip));
         }
         text
     }
@@ -209,7 +253,7 @@ impl Player {
     }
 
     fn new_records(&mut self, node: usize) -> String {
-        let aof = self.sim.nodes[node].aof.clone();
+        let aof = self.sim.nodes[node].disk.aof.clone();
         let mut lines = String::new();
         while let Some((len, record)) =
             aof_record::next(&aof[self.aof_shown[node]..]).expect("engines write whole records")
