@@ -208,11 +208,14 @@ impl Engine {
         self.cluster.send(&mut self.out, &able, MessageFlags::NONE, &message);
     }
 
-    /// Every 100 ms: standing asks of queues that nobody waits for any longer end.
+    /// Every 100 ms: standing asks of queues that nobody waits for any longer end. A node
+    /// that leaves ends them at once, lest jobs are sent to it that it stored elsewhere.
     pub(super) fn end_idle_asks(&mut self) {
         let now = self.now.mono;
-        let is_over =
-            |imports: &Imports| now.ms_since(imports.standing.waited_at) >= CANCEL_AFTER_MS;
+        let is_leaving = self.cluster.is_leaving();
+        let is_over = |imports: &Imports| {
+            is_leaving || now.ms_since(imports.standing.waited_at) >= CANCEL_AFTER_MS
+        };
         let over: Vec<QueueRef> = self
             .asking
             .iter()

@@ -291,12 +291,11 @@ impl Engine {
     /// Every 100 ms: on a node that leaves, nobody waits any longer; elsewhere the
     /// queues with waiting clients ask other nodes for jobs.
     fn look_after_waiters(&mut self) {
-        self.end_idle_asks();
         if self.cluster.is_leaving() {
             self.turn_away_waiters();
-            return;
         }
-        if self.cluster.is_alone() {
+        self.end_idle_asks();
+        if self.cluster.is_leaving() || self.cluster.is_alone() {
             return;
         }
         let queues: BTreeSet<QueueRef> = self
