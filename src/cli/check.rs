@@ -10,7 +10,7 @@
 use super::connection::Connection;
 use super::failure::Failure;
 use super::info::{Info, human_bytes};
-use super::nodes::{self, short};
+use super::nodes::{self, Peer, short};
 use super::options::{Options, QueueLimits};
 use super::queues::{self, shown_age, shown_name};
 use super::terminal;
@@ -140,6 +140,8 @@ fn examine_peers(connection: &mut Connection, verdict: &mut Verdict) -> Result<S
     if view.iter().any(|peer| peer.has("myself") && peer.has("leaving")) {
         verdict.add(Severity::Warning, "this node is leaving the cluster".to_string());
     }
+    // A handshake is somebody who may join, and nobody who is missed.
+    let view: Vec<Peer> = view.into_iter().filter(|peer| !peer.has("handshake")).collect();
     let lost: Vec<String> = view
         .iter()
         .filter_map(|peer| {

@@ -94,7 +94,10 @@ fn open_members(options: &Options) -> Result<Vec<Member>, Failure> {
     Ok(members)
 }
 
-/// Looks for a member that another one does not see, and says so.
+/// Looks for a member that another one does not see, or for a handshake under way, and says so.
+///
+/// A node that two others tell of is greeted twice for a moment; the second greeting comes to
+/// nothing, and only then do all nodes show the same.
 fn first_missing(members: &mut [Member]) -> Result<Option<String>, Failure> {
     let others: Vec<(String, Address, u32)> = members
         .iter()
@@ -105,6 +108,14 @@ fn first_missing(members: &mut [Member]) -> Result<Option<String>, Failure> {
         .collect();
     for member in members {
         let view = nodes::view(&mut member.connection)?;
+        if let Some(greeted) = view.iter().find(|peer| peer.has("handshake")) {
+            return Ok(Some(format!(
+                "{} is in handshake with {} after {} seconds: see its log.",
+                member.address,
+                greeted.address,
+                JOIN_TIMEOUT.as_secs()
+            )));
+        }
         for (id, address, bus_port) in &others {
             let seen = view.iter().find(|peer| peer.id == *id);
             if seen.is_none_or(|peer| peer.trouble().is_some()) {
