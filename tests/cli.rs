@@ -1,11 +1,13 @@
 //! The client as people and scripts run it: the real binary against a server that says what
-//! the test wants.
+//! the test wants, and in `real_nodes` against real ones.
 //!
 //! `cli/conversation.txt` holds commands and replies of every shape; the `.golden` files
 //! beside it hold what the C client printed for them in each form (JSON is ours).
 
 #[path = "cli/fake_server.rs"]
 mod fake_server;
+#[path = "cli/real_nodes.rs"]
+mod real_nodes;
 #[path = "cli/terminal.rs"]
 mod terminal;
 
