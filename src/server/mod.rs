@@ -232,7 +232,7 @@ impl Server {
         };
         server.register()?;
         server.start_timers();
-        server.tell_engine();
+        server.begin_loading().map_err(StartError)?;
         Ok(server)
     }
 

@@ -6,7 +6,7 @@
 //! their way to the disk before anybody hears of them. Right behind them in the stream
 //! come the jobs of a rewrite under way, a few at a time.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 use std::process;
@@ -188,6 +188,13 @@ fn unreadable(error: &LoadError) -> String {
 
 /// Loading.
 impl Server {
+    /// Puts in force what was opened, for a start with or without a file to be loaded. An
+    /// error is the sentence to exit with.
+    pub(super) fn begin_loading(&mut self) -> Result<(), String> {
+        self.tell_engine();
+        if self.persistence.is_loading() { Ok(()) } else { self.turn_off_enqueue_once() }
+    }
+
     /// Loads for a while. An error is the sentence to exit with.
     pub(super) fn load_some(&mut self) -> Result<(), String> {
         let Some(mut load) = self.persistence.load.take() else { return Ok(()) };
@@ -218,7 +225,7 @@ impl Server {
         if self.config.appendonly {
             self.persistence.open()?;
         }
-        self.turn_off_enqueue_once();
+        self.turn_off_enqueue_once()?;
         self.tell_engine();
         Ok(())
     }
@@ -247,28 +254,49 @@ impl Server {
         cut.map_err(|e| format!("Can't cut the append only file {shown}: {e}"))
     }
 
-    /// The directive aof-enqueue-jobs-once has had its effect: it goes off, here and in the
+    /// The directive aof-enqueue-jobs-once has had its effect: it goes off, here and in its
     /// file, before any client can fetch a job.
-    fn turn_off_enqueue_once(&mut self) {
+    fn turn_off_enqueue_once(&mut self) -> Result<(), String> {
         if !self.config.aof_enqueue_jobs_once {
-            return;
+            return Ok(());
         }
         self.config.aof_enqueue_jobs_once = false;
         self.engine.set_config(self.clock.now, self.engine_config());
-        let Some(path) = &self.config.config_file else { return };
-        match config_file::rewrite(path, &self.config) {
-            Ok(()) => log::info!("aof-enqueue-jobs-once is now off in {}", path.display()),
-            Err(e) => log::warn!(
-                "Can't turn aof-enqueue-jobs-once off in {}, so do that by hand before the next \
-                 start: {e}",
-                path.display()
-            ),
+        if let Some(path) = &self.config.config_file {
+            match config_file::rewrite(path, &self.config) {
+                Ok(()) => {
+                    log::info!("aof-enqueue-jobs-once is now off in {}", path.display());
+                    return Ok(());
+                }
+                Err(e) => log::warn!("Can't write {}: {e}", path.display()),
+            }
         }
+        log::warn!(
+            "aof-enqueue-jobs-once stays on where it was set: take it away before the next start"
+        );
+        if self.config.appendonly { Ok(()) } else { self.put_used_file_aside() }
+    }
+
+    /// A file that was loaded and is not kept up must not be loaded again: it would bring
+    /// back at-most-once jobs that are delivered by then.
+    fn put_used_file_aside(&self) -> Result<(), String> {
+        let path = self.persistence.aof.path();
+        let aside = format!("{}.loaded", path.display());
+        match fs::rename(path, &aside) {
+            Ok(()) => log::warn!("{} is now {aside}", path.display()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => return Err(format!("Can't put {} aside: {e}", path.display())),
+        }
+        Ok(())
     }
 
     /// Forgets all jobs and loads the append only file at once. For DEBUG LOADAOF.
     pub fn load_anew(&mut self) -> Result<(), String> {
         self.persist();
+        if self.persistence.aof.is_rewriting() {
+            // It goes by the places of jobs in memory, which would change.
+            return Err("the append only file is being rewritten".into());
+        }
         let reader = AofReader::open(self.persistence.aof.path()).map_err(|e| unreadable(&e))?;
         let mut reader = reader.ok_or("there is no append only file")?;
         let now = self.clock.now;
@@ -326,7 +354,7 @@ impl Server {
     }
 
     /// Tells the engine whether records are wanted and how the disk is doing.
-    pub(super) fn tell_engine(&mut self) {
+    fn tell_engine(&mut self) {
         let now = self.clock.now;
         if self.engine.config().aof != self.persistence.engine_aof() {
             self.engine.set_config(now, self.engine_config());

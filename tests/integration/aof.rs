@@ -194,6 +194,23 @@ fn a_planned_restart_puts_every_job_where_it_was() {
 }
 
 #[test]
+fn a_file_loaded_once_and_not_kept_up_is_not_loaded_again() {
+    let mut server = TestServer::start();
+    let mut client = server.client();
+    text(client.call("ADDJOB q once 0 RETRY 0"));
+    client.send_command("SHUTDOWN REWRITE-AOF");
+    assert!(client.is_closed());
+    server.wait();
+    // Nothing can be turned off on a command line.
+    let options = ["--aof-enqueue-jobs-once", "yes"];
+    let mut client = start_again(&mut server, &options);
+    assert!(matches!(client.call("GETJOB FROM q"), Value::Array(jobs) if jobs.len() == 1));
+    let mut client = crash(&mut server, &options);
+    assert_eq!(client.call("GETJOB NOHANG FROM q"), Value::NullArray);
+    assert!(server.folder().join("disque.aof.loaded").exists());
+}
+
+#[test]
 fn a_cut_off_tail_is_cut_with_a_warning() {
     let mut server = TestServer::start_with(&ON);
     let mut client = server.client();
