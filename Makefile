@@ -22,6 +22,10 @@ else
 $(error MALLOC is jemalloc or libc, not $(MALLOC))
 endif
 
+# What the version line and INFO say of the source; nothing outside a checkout.
+export DISQUE_GIT_SHA1  ?= $(shell git rev-parse --short=8 HEAD 2>/dev/null)
+export DISQUE_GIT_DIRTY ?= $(shell git diff --quiet HEAD -- src 2>/dev/null && echo 0 || echo 1)
+
 BUILD    = --release --locked $(FEATURES)
 BINARIES = disque-server disque disque-check-aof disque-benchmark
 SERVER   = $(CARGO_TARGET_DIR)/release/disque-server
