@@ -1,82 +1,30 @@
 //! The Rust clients of the registry, `disque` 0.2 and `redis` 1, as their users call them.
 //!
-//! Each test has a server of its own. `DISQUE_SERVER=path` runs them against another binary.
+//! Each test has a server of its own.
 
 use std::collections::BTreeSet;
-use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use disque_client::{AddJobBuilder, Disque, JobQueryBuilder, QueueQueryBuilder};
 use redis::{Commands, Value};
 
-const READY_WITHIN: Duration = Duration::from_secs(20);
-const BUS_PORT_OFFSET: u16 = 10_000;
+#[path = "integration/support.rs"]
+#[allow(dead_code, reason = "the integration tests use the rest of it")]
+mod support;
 
-struct Server {
-    process: Child,
-    port: u16,
-    /// Removed with everything in it when the server is dropped.
-    _dir: tempfile::TempDir,
+use support::{TestServer, eventually};
+
+fn url(server: &TestServer) -> String {
+    format!("redis://127.0.0.1:{}/", server.port())
 }
 
-impl Server {
-    fn start() -> Self {
-        let binary = std::env::var("DISQUE_SERVER")
-            .unwrap_or_else(|_| env!("CARGO_BIN_EXE_disque-server").to_string());
-        let dir = tempfile::tempdir().expect("a folder for the server");
-        let port = free_port();
-        let process = Command::new(binary)
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--dir"])
-            .arg(dir.path())
-            .current_dir(dir.path())
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("the server starts");
-        let server = Self { process, port, _dir: dir };
-        let give_up_at = Instant::now() + READY_WITHIN;
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(Instant::now() < give_up_at, "the server does not listen");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        server
-    }
-
-    fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}/", self.port)
-    }
-
-    fn disque(&self) -> Disque {
-        Disque::open(&*self.url()).expect("the client connects")
-    }
-
-    fn redis(&self) -> redis::Connection {
-        let client = redis::Client::open(self.url()).expect("the address is well formed");
-        client.get_connection().expect("the client connects")
-    }
+fn disque(server: &TestServer) -> Disque {
+    Disque::open(&*url(server)).expect("the client connects")
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may have ended already; either way nothing of it is left after this.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// A port that is free together with its bus port. Tests of this process never ask for
-/// the same one, and other processes start elsewhere.
-fn free_port() -> u16 {
-    static TRIED: AtomicU16 = AtomicU16::new(0);
-    let start = u16::try_from(std::process::id() % 7_000).expect("below 7,000");
-    loop {
-        let port = 15_000 + (start + TRIED.fetch_add(1, Ordering::Relaxed)) % 7_000;
-        let free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
-        if free(port) && free(port + BUS_PORT_OFFSET) {
-            return port;
-        }
-    }
+fn redis(server: &TestServer) -> redis::Connection {
+    let client = redis::Client::open(url(server)).expect("the address is well formed");
+    client.get_connection().expect("the client connects")
 }
 
 fn add(client: &Disque, queue: &[u8], body: &[u8]) -> String {
@@ -85,21 +33,21 @@ fn add(client: &Disque, queue: &[u8], body: &[u8]) -> String {
 
 #[test]
 fn disque_crate_greets_and_reads_info() {
-    let server = Server::start();
-    let client = server.disque();
+    let server = TestServer::start();
+    let client = disque(&server);
     let (version, node_id, nodes) = client.hello().expect("HELLO");
     assert_eq!((version, node_id.len()), (1, 40));
-    assert_eq!(nodes, [(node_id, String::new(), server.port, 1)]);
+    assert_eq!(nodes, [(node_id, String::new(), server.port(), 1)]);
     let info = client.info().expect("INFO");
     // The old `redis` below it keeps every value of INFO as text.
-    assert_eq!(info.get::<String>("tcp_port"), Some(server.port.to_string()));
+    assert_eq!(info.get::<String>("tcp_port"), Some(server.port().to_string()));
     assert_eq!(info.get::<String>("registered_jobs").as_deref(), Some("0"));
 }
 
 #[test]
 fn disque_crate_produces_consumes_and_acknowledges() {
-    let server = Server::start();
-    let client = server.disque();
+    let server = TestServer::start();
+    let client = disque(&server);
     let ids = [add(&client, b"q", b"first"), add(&client, b"q", b"\x00\r\n\xff")];
     assert!(ids.iter().all(|id| id.len() == 40 && id.starts_with("D-")), "{ids:?}");
     assert_eq!(client.qlen(b"q").expect("QLEN"), 2);
@@ -121,20 +69,14 @@ fn disque_crate_produces_consumes_and_acknowledges() {
 
 #[test]
 fn disque_crate_blocks_until_a_job_comes() {
-    let server = Server::start();
-    let producer = server.disque();
-    let consumer = server.disque();
+    let server = TestServer::start();
+    let producer = disque(&server);
+    let consumer = disque(&server);
     let waiting = std::thread::spawn(move || {
         consumer.getjob(false, Some(Duration::from_millis(900)), &[b"q"]).expect("GETJOB")
     });
-    let give_up_at = Instant::now() + READY_WITHIN;
-    let blocked = || {
-        let info = producer.info().expect("INFO");
-        info.get::<String>("blocked_clients").as_deref() == Some("1")
-    };
-    while !blocked() && !waiting.is_finished() {
-        assert!(Instant::now() < give_up_at, "the consumer does not block");
-    }
+    let blocked = || producer.info().expect("INFO").get::<String>("blocked_clients");
+    eventually(blocked, |count| count.as_deref() == Some("1"));
     let id = add(&producer, b"q", b"at last");
     let job = waiting.join().expect("the consumer lives");
     assert_eq!(job, Some((b"q".to_vec(), id, b"at last".to_vec())));
@@ -142,8 +84,8 @@ fn disque_crate_blocks_until_a_job_comes() {
 
 #[test]
 fn disque_crate_gives_back_and_postpones() {
-    let server = Server::start();
-    let client = server.disque();
+    let server = TestServer::start();
+    let client = disque(&server);
     let id = AddJobBuilder::new(b"q", b"hard", 0).retry(60).run(&client).expect("ADDJOB");
     client.getjob(true, None, &[b"q"]).expect("GETJOB").expect("the job is there");
     assert_eq!(client.working(id.as_bytes()).expect("WORKING"), Duration::from_secs(60));
@@ -156,8 +98,8 @@ fn disque_crate_gives_back_and_postpones() {
 
 #[test]
 fn disque_crate_is_told_why_a_job_is_refused() {
-    let server = Server::start();
-    let client = server.disque();
+    let server = TestServer::start();
+    let client = disque(&server);
     add(&client, b"q", b"fits");
     let full = AddJobBuilder::new(b"q", b"does not", 0).maxlen(1).run(&client);
     let alone = AddJobBuilder::new(b"q", b"copies", 0).replicate(3).run(&client);
@@ -168,8 +110,8 @@ fn disque_crate_is_told_why_a_job_is_refused() {
 
 #[test]
 fn disque_crate_moves_peeks_and_deletes() {
-    let server = Server::start();
-    let client = server.disque();
+    let server = TestServer::start();
+    let client = disque(&server);
     let id = add(&client, b"q", b"x");
     assert_eq!(client.dequeue(&[id.as_bytes()]).expect("DEQUEUE"), 1);
     assert_eq!(client.qpeek(b"q", 1).expect("QPEEK"), Vec::<Vec<Vec<u8>>>::new());
@@ -184,8 +126,8 @@ fn disque_crate_moves_peeks_and_deletes() {
 
 #[test]
 fn disque_crate_scans_to_the_end_by_itself() {
-    let server = Server::start();
-    let client = server.disque();
+    let server = TestServer::start();
+    let client = disque(&server);
     let names: BTreeSet<Vec<u8>> = (0..50).map(|n| format!("queue-{n}").into_bytes()).collect();
     let ids: BTreeSet<String> = names.iter().map(|name| add(&client, name, b"x")).collect();
     let mut queues = QueueQueryBuilder::new();
@@ -201,11 +143,11 @@ fn disque_crate_scans_to_the_end_by_itself() {
 
 #[test]
 fn redis_crate_pings_and_reads_info_and_settings() {
-    let server = Server::start();
-    let mut client = server.redis();
+    let server = TestServer::start();
+    let mut client = redis(&server);
     assert_eq!(client.ping::<String>().expect("PING"), "PONG");
     let info: redis::InfoDict = redis::cmd("INFO").query(&mut client).expect("INFO");
-    assert_eq!(info.get::<u16>("tcp_port"), Some(server.port));
+    assert_eq!(info.get::<u16>("tcp_port"), Some(server.port()));
     let setting = |client: &mut redis::Connection| -> Vec<String> {
         redis::cmd("CONFIG").arg("GET").arg("slowlog-max-len").query(client).expect("CONFIG GET")
     };
@@ -217,8 +159,8 @@ fn redis_crate_pings_and_reads_info_and_settings() {
 
 #[test]
 fn redis_crate_pipelines_jobs() {
-    let server = Server::start();
-    let mut client = server.redis();
+    let server = TestServer::start();
+    let mut client = redis(&server);
     let mut pipeline = redis::pipe();
     for n in 0..100 {
         pipeline.cmd("ADDJOB").arg("q").arg(n).arg(0);
@@ -242,12 +184,12 @@ fn redis_crate_pipelines_jobs() {
 
 #[test]
 fn redis_crate_logs_in() {
-    let server = Server::start();
-    let mut admin = server.redis();
+    let server = TestServer::start();
+    let mut admin = redis(&server);
     let mut set = redis::cmd("CONFIG");
     set.arg("SET").arg("requirepass").arg("secret").exec(&mut admin).expect("CONFIG SET");
     let open = |password: &str| {
-        let url = format!("redis://:{password}@127.0.0.1:{}/", server.port);
+        let url = format!("redis://:{password}@127.0.0.1:{}/", server.port());
         redis::Client::open(url).expect("well formed").get_connection()
     };
     assert!(open("wrong").is_err());
