@@ -24,7 +24,7 @@ endif
 
 # What the version line and INFO say of the source; nothing outside a checkout.
 export DISQUE_GIT_SHA1  ?= $(shell git rev-parse --short=8 HEAD 2>/dev/null)
-export DISQUE_GIT_DIRTY ?= $(shell git diff --quiet HEAD -- src 2>/dev/null && echo 0 || echo 1)
+export DISQUE_GIT_DIRTY ?= $(if $(DISQUE_GIT_SHA1),$(shell git diff --quiet HEAD -- src && echo 0 || echo 1))
 
 BUILD    = --release --locked $(FEATURES)
 BINARIES = disque-server disque disque-check-aof disque-benchmark

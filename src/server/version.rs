@@ -8,13 +8,13 @@ pub const SERVER_NAME: &str = "disque";
 pub const SERVER_VERSION: &str = env!("CARGO_PKG_VERSION");
 /// First 8 hex digits of the commit, when the build told it in DISQUE_GIT_SHA1.
 pub const GIT_SHA1: &str = match option_env!("DISQUE_GIT_SHA1") {
-    Some(sha) => sha,
-    None => "00000000",
+    Some(sha) if !sha.is_empty() => sha,
+    _ => "00000000",
 };
 /// `1` when the build told in DISQUE_GIT_DIRTY that there were changes since that commit.
 pub const GIT_DIRTY: &str = match option_env!("DISQUE_GIT_DIRTY") {
-    Some(dirty) => dirty,
-    None => "0",
+    Some(dirty) if !dirty.is_empty() => dirty,
+    _ => "0",
 };
 /// The allocator, with the version of jemalloc that tikv-jemallocator 0.7 brings.
 pub const ALLOCATOR: &str = if cfg!(feature = "jemalloc") { "jemalloc-5.3.1" } else { "libc" };
