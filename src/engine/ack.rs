@@ -37,7 +37,11 @@ impl Engine {
     /// ACKJOB for one job. `Known::Yes` when it was known here and not yet acked.
     pub(super) fn ack(&mut self, id: &JobId) -> Known {
         if let Some(r) = self.jobs.find(id) {
-            let Some(newly) = self.acknowledge(r) else { return Known::Yes };
+            let Some(newly) = self.acknowledge(r) else {
+                // It was on its way to other nodes, which have to hear of the ack.
+                self.keep_ack(id);
+                return Known::Yes;
+            };
             if self.collect(r) == Kept::Yes && newly == Known::Yes {
                 self.schedule_collection(r);
             }
@@ -122,11 +126,15 @@ impl Engine {
     /// Whether every other node that may have the job has it acked.
     ///
     /// Differs from C, which compares the sizes of the two sets: a node that acked a
-    /// job it is no holder of would then be counted for a holder that never heard.
+    /// job it is no holder of would then be counted for a holder that never heard. And
+    /// nobody waits for a holder that was forgotten.
     fn is_acked_everywhere(&self, r: JobRef) -> bool {
         let confirmed = self.jobs.confirmed(r);
         let holders = self.jobs.may_have(r);
-        !holders.is_empty() && holders.iter().all(|node| *node == ME || confirmed.contains(node))
+        !holders.is_empty()
+            && holders.iter().all(|node| {
+                *node == ME || confirmed.contains(node) || !self.cluster.is_known(*node)
+            })
     }
 
     /// The timed look at an ack without a job.
@@ -240,11 +248,9 @@ impl Engine {
             self.unregister(r);
             return Known::Yes;
         }
-        if self.ack_only.remove(id) {
-            return Known::Yes;
-        }
+        let known = if self.ack_only.remove(id) { Known::Yes } else { Known::No };
         self.cluster.broadcast(&mut self.out, MessageFlags::NONE, &Message::DelJob(*id));
-        Known::No
+        known
     }
 
     /// Drops a job here and nowhere else, for DELJOB the command and the message.

@@ -128,7 +128,16 @@ impl Imports {
         }
         self.current.count += 1;
         self.ask.tries = 0;
+    }
+
+    /// A job came of those that other nodes were told to send.
+    pub fn use_credit(&mut self) {
         self.standing.credit = self.standing.credit.saturating_sub(1);
+    }
+
+    /// A node may not know the standing ask: it is told again before long.
+    pub fn forget_credit(&mut self) {
+        self.standing.credit = 0;
     }
 }
 
@@ -140,7 +149,7 @@ impl Engine {
             return;
         }
         let entry = &mut self.queues[q];
-        let Some(queue) = entry.live_mut() else { return };
+        let Some(queue) = entry.live_mut().filter(|queue| !queue.pause.is_out()) else { return };
         let imports = &mut queue.imports;
         let rate = imports.rate(now);
         if need == Need::ReachedZero && rate == 0 {
@@ -183,7 +192,9 @@ impl Engine {
         if self.cluster.is_alone() || self.cluster.is_leaving() {
             return;
         }
-        let Some(queue) = self.queues[q].live_mut().filter(|queue| !queue.waiters.is_empty())
+        let Some(queue) = self.queues[q]
+            .live_mut()
+            .filter(|queue| !queue.waiters.is_empty() && !queue.pause.is_out())
         else {
             return;
         };
@@ -202,10 +213,19 @@ impl Engine {
         self.tell_able(q, count);
     }
 
+    /// A link was made: its node may have been started anew since it was told.
+    pub(super) fn ask_anew(&mut self) {
+        for &q in &self.asking {
+            if let Some(queue) = self.queues[q].live_mut() {
+                queue.imports.forget_credit();
+            }
+        }
+    }
+
     fn tell_able(&mut self, q: QueueRef, count: u32) {
         let able = self.cluster.able(Abilities::STANDING_ASKS);
         let message = Message::NeedJobs { queue: &self.queues[q].name, count };
-        self.cluster.send(&mut self.out, &able, MessageFlags::NONE, &message);
+        self.cluster.send(&mut self.out, &able, MessageFlags::STANDING, &message);
     }
 
     /// Every 100 ms: standing asks of queues that nobody waits for any longer end. A node

@@ -1,16 +1,21 @@
 //! Lending jobs to nodes that asked for them.
 //!
-//! A NEEDJOBS is answered at once with what is there: to a C node at most half of the
-//! queue, and nothing by a node that imports for it itself; to an able node, whose
-//! clients are known to wait, as much as it wants. The rest of what was asked for is
-//! remembered for a while, and sent as jobs come for which no client waits here. So a
-//! job goes to where somebody waits, and never stays on a node that no longer needs it.
+//! A NEEDJOBS is answered at once with what is there: at most half of the queue, and
+//! nothing by a node that imports for it itself. A standing ask of an able node, whose
+//! clients are known to wait, is answered with as much as it wants; the rest is
+//! remembered, and sent as jobs come for which no client waits here, until the ask is
+//! ended or grows old. So a job goes to where somebody waits, and does not stay on a node
+//! that no longer needs it.
+//!
+//! Differs from C: of a C node's NEEDJOBS that found nothing one job is remembered too,
+//! so that its clients need not wait until it asks again; when it has got that one, it
+//! asks for more. More are not: its clients may be gone, and it cannot say so.
 
 use std::collections::BTreeMap;
 
 use crate::base::limits::JOBS_PER_MESSAGE_MAX;
 use crate::base::time::MonoMs;
-use crate::proto::bus::{Abilities, Jobs};
+use crate::proto::bus::{Abilities, Jobs, MessageFlags};
 use crate::proto::job_record::JobRecord;
 
 use super::Engine;
@@ -43,6 +48,11 @@ impl Asks {
         self.0.is_empty()
     }
 
+    /// Forgets the asks whose time is over.
+    pub fn drop_expired(&mut self, now: MonoMs) {
+        self.0.retain(|_, ask| ask.expire_at > now);
+    }
+
     /// Remembers what a node wants, at least what it wanted before.
     fn remember(&mut self, node: NodeRef, count: usize, now: MonoMs) {
         let expire_at = now.plus_ms(ASK_VALID_MS);
@@ -68,50 +78,73 @@ impl Asks {
 
     /// The node to be served next, and how many jobs it wants.
     fn next(&mut self, now: MonoMs) -> Option<(NodeRef, usize)> {
-        self.0.retain(|_, ask| ask.expire_at > now);
+        self.drop_expired(now);
         let (node, ask) = self.0.iter().min_by_key(|(_, ask)| ask.served_at)?;
         Some((*node, ask.credit))
     }
 }
 
 impl Engine {
-    /// NEEDJOBS: a node wants up to `count` jobs of a queue; an able one that says 0
-    /// wants none any longer.
-    pub(super) fn on_need_jobs(&mut self, from: NodeRef, name: &[u8], count: u32) {
-        let now = self.now.mono;
-        let is_able = self.cluster.is_able(from, Abilities::STANDING_ASKS);
-        if count == 0 {
-            if let Some(q) = self.queues.find(name)
-                && let Some(queue) = self.queues[q].live_mut()
-            {
-                queue.asks.forget(from);
-            }
+    /// NEEDJOBS: a node wants up to `count` jobs of a queue. A standing ask for 0 jobs is
+    /// the end of one.
+    pub(super) fn on_need_jobs(
+        &mut self,
+        from: NodeRef,
+        name: &[u8],
+        count: u32,
+        flags: MessageFlags,
+    ) {
+        let asked = usize::try_from(count).unwrap_or(usize::MAX).min(JOBS_PER_MESSAGE_MAX);
+        if flags.has(MessageFlags::STANDING) {
+            self.on_standing_ask(from, name, asked);
             return;
         }
-        let asked = usize::try_from(count).unwrap_or(usize::MAX).min(JOBS_PER_MESSAGE_MAX);
-        let q = self.queues.open(name, now);
-        let queue = self.queues.revive(q, now);
-        queue.asks.remember(from, asked, now);
-        let len = queue.jobs.len();
-        if is_able {
-            self.queues.mark_ready(q);
-        } else if len > 0 && !queue.pause.is_out() && queue.imports.rate(now) == 0 {
-            let lent = if len < asked * 2 { len / 2 } else { asked };
-            self.lend(q, from, lent.max(1));
+        let found = self.queues.find(name);
+        if let Some(q) = found
+            && let Some(queue) = self.queues[q].live()
+            && !queue.jobs.is_empty()
+        {
+            let len = queue.jobs.len();
+            if !queue.pause.is_out() && queue.imports.rate(self.now.mono) == 0 {
+                let lent = if len < asked * 2 { len / 2 } else { asked };
+                self.lend(q, from, lent.max(1));
+            }
+        } else if !self.cluster.is_able(from, Abilities::STANDING_ASKS)
+            && let Some(q) = found.or_else(|| self.queue_to_ask_for(name))
+        {
+            self.queues[q].asks.remember(from, 1, self.now.mono);
         }
+    }
+
+    fn on_standing_ask(&mut self, from: NodeRef, name: &[u8], wanted: usize) {
+        if wanted == 0 {
+            if let Some(q) = self.queues.find(name) {
+                self.queues[q].asks.forget(from);
+                self.queues.drop_unused(q);
+            }
+        } else if let Some(q) = self.queues.find(name).or_else(|| self.queue_to_ask_for(name)) {
+            self.queues[q].asks.remember(from, wanted, self.now.mono);
+            self.queues.mark_ready(q);
+        }
+    }
+
+    /// A name that is known here only because a node asked for it; not when memory is
+    /// short.
+    fn queue_to_ask_for(&mut self, name: &[u8]) -> Option<QueueRef> {
+        (self.memory_level == 0).then(|| self.queues.entry(name))
     }
 
     /// Sends jobs of a queue, for which no client waits here, to the nodes that want some.
     pub(super) fn serve_asks(&mut self, q: QueueRef) {
-        while let Some(queue) = self.queues[q].live_mut()
+        while let Some(queue) = self.queues[q].live()
             && !queue.jobs.is_empty()
             && !queue.pause.is_out()
-            && let Some((node, wanted)) = queue.asks.next(self.now.mono)
+            && let Some((node, wanted)) = self.queues[q].asks.next(self.now.mono)
         {
-            if self.cluster.is_linked(node) {
+            if self.cluster.is_linked(node) && self.cluster.is_reachable(node) {
                 self.lend(q, node, wanted);
             } else {
-                queue.asks.forget(node);
+                self.queues[q].asks.forget(node);
             }
         }
     }
@@ -121,16 +154,15 @@ impl Engine {
         if !self.cluster.is_linked(to) {
             return;
         }
+        let name_len = self.queues[q].name.len();
         let mut jobs = Vec::new();
         let mut bytes = 0;
         while jobs.len() < count && bytes < LENT_BYTES_MAX {
             let Some(r) = self.fetch(q) else { break };
-            bytes += self.jobs[r].body.len();
+            bytes += name_len + self.jobs[r].body.len();
             jobs.push(r);
         }
-        if let Some(queue) = self.queues[q].live_mut() {
-            queue.asks.sent(to, jobs.len(), self.now.mono);
-        }
+        self.queues[q].asks.sent(to, jobs.len(), self.now.mono);
         self.send_your_jobs(to, &jobs);
         for r in jobs {
             if self.jobs[r].is_at_most_once() {
@@ -142,6 +174,11 @@ impl Engine {
     /// YOURJOBS: a node lends jobs; they go straight to their queues, paused or not.
     pub(super) fn on_your_jobs(&mut self, from: NodeRef, jobs: Jobs<'_>) {
         for record in jobs.iter() {
+            if let Some(q) = self.queues.find(record.queue)
+                && let Some(queue) = self.queues[q].live_mut()
+            {
+                queue.imports.use_credit();
+            }
             if self.is_acked_here(&record.id) {
                 self.send_set_ack(from, record.id);
                 continue;
@@ -150,11 +187,11 @@ impl Engine {
                 Some(r) if self.jobs.replication(r).is_some() => continue,
                 Some(r) => {
                     self.add_holders(r, record.nodes);
+                    self.jobs.add_may_have(r, from);
                     r
                 }
-                None => self.take_in(&record),
+                None => self.take_in(from, &record),
             };
-            self.jobs.add_may_have(r, from);
             self.jobs[r].flags.clear(JobFlags::BROADCAST_QUEUED);
             if self.jobs[r].is_at_most_once() {
                 self.jobs[r].requeue_at = self.now.mono;
@@ -168,9 +205,10 @@ impl Engine {
         }
     }
 
-    /// A job that came from its holders and is new here.
-    fn take_in(&mut self, record: &JobRecord<'_>) -> JobRef {
+    /// A job that came from one of its holders and is new here.
+    fn take_in(&mut self, from: NodeRef, record: &JobRecord<'_>) -> JobRef {
         let r = self.register_record(record, Form::Message);
+        self.jobs.add_may_have(r, from);
         self.jobs.add_may_have(r, ME);
         self.log_loadjob(r);
         r

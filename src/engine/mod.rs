@@ -44,6 +44,7 @@ pub mod queue;
 pub mod replication;
 pub mod timer;
 
+use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::ids::{ClientId, NodeId};
@@ -67,6 +68,8 @@ use timer::{Timer, TimerTable};
 
 /// Idle queues are looked for among this many at a time.
 const IDLE_QUEUES_PER_LOOK: usize = 1000;
+/// Queues with waiting clients for which other nodes are asked at a time.
+const WAITED_QUEUES_PER_LOOK: usize = 1000;
 /// Requeue times are spread by this, so that nodes do not requeue in step. C: DISQUE_TIME_ERR.
 const TIME_ERROR_MS: u32 = 500;
 
@@ -89,6 +92,9 @@ pub struct Engine {
     blocked: Blocked,
     cluster: Cluster,
     timers: TimerTable,
+    /// Queues that clients wait for, or did when they were last looked at.
+    waited_for: BTreeSet<QueueRef>,
+    waited_for_cursor: QueueRef,
     /// Queues for which other nodes hold a standing ask.
     asking: BTreeSet<QueueRef>,
     /// Jobs that wait for copies, by the time at which one more node is asked.
@@ -117,6 +123,8 @@ impl Engine {
             queues: Queues::new(queue_key),
             blocked: Blocked::default(),
             timers: TimerTable::new(now.mono),
+            waited_for: BTreeSet::new(),
+            waited_for_cursor: QueueRef::from_slot(0),
             asking: BTreeSet::new(),
             replicating: BTreeSet::new(),
             progress: BTreeMap::new(),
@@ -170,6 +178,10 @@ impl Engine {
             if let Some(client) = self.blocked.first_timed_out(now.mono) {
                 budget -= 1;
                 self.time_out(client);
+            } else if let Some(timer) = self.timers.pop_due(now.mono) {
+                // Before the jobs: however many are due, peers have to hear of this node.
+                budget -= 1;
+                self.run_timer(timer);
             } else if let Some(&(_, r)) = self.replicating.first().filter(|(at, _)| *at <= now.mono)
             {
                 budget -= 1;
@@ -183,9 +195,6 @@ impl Engine {
             } else if let Some(id) = self.ack_only.pop_due(now.mono) {
                 budget -= 1;
                 self.collect_ack_only_due(id);
-            } else if let Some(timer) = self.timers.pop_due(now.mono) {
-                budget -= 1;
-                self.run_timer(timer);
             } else {
                 self.serve_ready();
                 return More::No;
@@ -298,21 +307,35 @@ impl Engine {
         if self.cluster.is_leaving() || self.cluster.is_alone() {
             return;
         }
-        let queues: BTreeSet<QueueRef> = self
-            .blocked
-            .clients()
-            .filter_map(|(_, wait)| match wait {
-                Wait::Jobs(wait) => Some(wait.queues.iter().copied()),
-                Wait::Replication(_) => None,
-            })
-            .flatten()
-            .collect();
-        for q in queues {
+        for q in self.next_waited_for() {
             self.need_jobs(q, federation::Need::ClientsWaiting);
             self.keep_asking(q);
         }
     }
 
+    /// Queues that clients wait for, some at a time and all in turn.
+    fn next_waited_for(&mut self) -> Vec<QueueRef> {
+        let after = (Bound::Excluded(self.waited_for_cursor), Bound::Unbounded);
+        let places: Vec<QueueRef> = self
+            .waited_for
+            .range(after)
+            .chain(self.waited_for.range(..=self.waited_for_cursor))
+            .take(WAITED_QUEUES_PER_LOOK)
+            .copied()
+            .collect();
+        if let Some(&last) = places.last() {
+            self.waited_for_cursor = last;
+        }
+        let (waited_for, over): (Vec<QueueRef>, Vec<QueueRef>) =
+            places.into_iter().partition(|q| {
+                let queue = self.queues.get(*q).and_then(|entry| entry.live());
+                queue.is_some_and(|queue| !queue.waiters.is_empty())
+            });
+        for q in over {
+            self.waited_for.remove(&q);
+        }
+        waited_for
+    }
     /// Answers all who wait that this node leaves the cluster.
     fn turn_away_waiters(&mut self) {
         let leaving = CommandError::Leaving.to_string();
@@ -338,11 +361,13 @@ impl Engine {
         self.now = now;
         self.answer_waiting(|mut reply| reply.null_array());
         let mut budget = max;
-        while let Some(r) = self.jobs.next_from(0) {
+        let mut slot = 0;
+        while let Some(r) = self.jobs.next_from(slot) {
             if budget == 0 {
                 return More::Yes;
             }
             budget -= 1;
+            slot = r.slot();
             self.unregister(r);
         }
         while let Some(q) = self.queues.next_from(0) {
@@ -351,6 +376,7 @@ impl Engine {
             }
             budget -= 1;
             self.asking.remove(&q);
+            self.queues[q].asks = lending::Asks::default();
             self.queues.close(q);
         }
         self.ack_only.clear();

@@ -82,6 +82,11 @@ pub enum Storage {
     Fails,
 }
 
+/// Whether a job was neither queued nor delivered since it was made.
+fn was_never_queued(job: &Job) -> bool {
+    !job.flags.has(JobFlags::DELIVERED) && !job.flags.has(JobFlags::BROADCAST_QUEUED)
+}
+
 impl Engine {
     /// Says how the append only file is doing from now on.
     pub fn set_storage(&mut self, now: Now, storage: Storage) {
@@ -204,6 +209,9 @@ impl Engine {
             job.flags.clear(JobFlags::BROADCAST_WILLQUEUE);
         } else if !job.is_at_most_once() {
             self.jobs[r].requeue_at = self.retry_at(r);
+        } else if self.config.enqueue_at_load == EnqueueAtLoad::Yes && was_never_queued(job) {
+            // Its delay ended while the server was down.
+            self.jobs[r].requeue_at = self.now.mono;
         }
     }
 

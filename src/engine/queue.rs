@@ -26,6 +26,8 @@ pub struct QueueEntry {
     /// Jobs that name this queue, queued or not.
     jobs: u32,
     live: Option<Box<Queue>>,
+    /// Other nodes that want jobs of this queue.
+    pub asks: Asks,
 }
 
 /// A queue that somebody uses.
@@ -42,8 +44,6 @@ pub struct Queue {
     /// Whether the queue is in the list of those to serve.
     is_ready: bool,
     pub imports: Imports,
-    /// Other nodes that want jobs of this queue.
-    pub asks: Asks,
 }
 
 /// Which ways a queue is paused, as the flags of a PAUSE message.
@@ -90,7 +90,6 @@ impl Queue {
             waiters: BTreeMap::new(),
             is_ready: false,
             imports: Imports::default(),
-            asks: Asks::default(),
         }
     }
 
@@ -110,6 +109,10 @@ impl QueueEntry {
 
     pub fn live_mut(&mut self) -> Option<&mut Queue> {
         self.live.as_deref_mut()
+    }
+
+    fn is_unused(&self) -> bool {
+        self.jobs == 0 && self.live.is_none() && self.asks.is_empty()
     }
 }
 
@@ -156,14 +159,19 @@ impl Queues {
         self.find(name).and_then(|q| self.table[q].live())
     }
 
-    /// The entry of a name, which comes into being. It needs a use: a job that names it
-    /// or a live queue.
+    /// The entry of a name, which comes into being. It needs a use: a job that names it, a
+    /// live queue, or a node that asks for it.
     pub fn entry(&mut self, name: &[u8]) -> QueueRef {
         let hash = self.hasher.hash(name);
         if let Some(q) = self.index.find(hash, |q| *self.table[q].name == *name) {
             return q;
         }
-        let q = self.table.insert(QueueEntry { name: name.into(), jobs: 0, live: None });
+        let q = self.table.insert(QueueEntry {
+            name: name.into(),
+            jobs: 0,
+            live: None,
+            asks: Asks::default(),
+        });
         self.index.insert(hash, q);
         q
     }
@@ -175,11 +183,8 @@ impl Queues {
 
     /// One job fewer names this queue.
     pub fn release_name(&mut self, q: QueueRef) {
-        let entry = &mut self.table[q];
-        entry.jobs -= 1;
-        if entry.jobs == 0 && entry.live.is_none() {
-            self.drop_entry(q);
-        }
+        self.table[q].jobs -= 1;
+        self.drop_unused(q);
     }
 
     /// The queue of a name, entry and all, made now if missing.
@@ -198,6 +203,13 @@ impl Queues {
         entry.live.get_or_insert_with(|| Box::new(Queue::new(now)))
     }
 
+    /// Drops an entry that nothing uses any longer.
+    pub fn drop_unused(&mut self, q: QueueRef) {
+        if self.table[q].is_unused() {
+            self.drop_entry(q);
+        }
+    }
+
     fn drop_entry(&mut self, q: QueueRef) {
         let hash = self.hasher.hash(&self.table[q].name);
         self.index.remove(hash, |candidate| candidate == q);
@@ -214,17 +226,17 @@ impl Queues {
                 self.ready.retain(|&ready| ready != q);
             }
         }
-        if self.table[q].jobs == 0 {
-            self.drop_entry(q);
-        }
+        self.drop_unused(q);
     }
 
     /// Notes that clients waiting for this queue, or nodes that asked for its jobs, may
     /// be served now.
     pub fn mark_ready(&mut self, q: QueueRef) {
-        if let Some(queue) = self.table[q].live_mut()
+        let entry = &mut self.table[q];
+        let is_asked_for = !entry.asks.is_empty();
+        if let Some(queue) = entry.live_mut()
             && !queue.is_ready
-            && !(queue.waiters.is_empty() && queue.asks.is_empty())
+            && (is_asked_for || !queue.waiters.is_empty())
             && !queue.jobs.is_empty()
             && !queue.pause.is_out()
         {
@@ -257,10 +269,12 @@ impl Queues {
                 return;
             };
             self.idle_cursor = q.slot() + 1;
-            if let Some(queue) = self.table[q].live()
-                && queue.is_disposable()
-                && now.ms_since(queue.accessed_at) > idle_ms
-            {
+            let entry = &mut self.table[q];
+            entry.asks.drop_expired(now);
+            let is_idle = entry.live().is_none_or(|queue| {
+                queue.is_disposable() && now.ms_since(queue.accessed_at) > idle_ms
+            });
+            if is_idle {
                 self.close(q);
             }
         }
@@ -293,7 +307,7 @@ impl Queues {
             assert_eq!(self.find(&entry.name), Some(q), "a queue is found by its name");
             let users = jobs_of.get(&q).copied().unwrap_or(0);
             assert_eq!(entry.jobs, users, "every job that names a queue is counted");
-            assert!(entry.jobs > 0 || entry.live.is_some(), "an entry has a use");
+            assert!(!entry.is_unused(), "an entry has a use");
             live_count += usize::from(entry.live.is_some());
         }
         assert_eq!(self.live_count, live_count, "live queues are counted");

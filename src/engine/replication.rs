@@ -136,10 +136,7 @@ impl Engine {
         self.reply(replication.client, replication.resp).status(id.0);
         self.resume(replication.client);
         if !self.jobs.may_have(r).contains(&ME) {
-            if !replication.confirmed.is_empty() {
-                let index = self.rng.index(replication.confirmed.len());
-                self.send_enqueue(replication.confirmed[index], r);
-            }
+            self.enqueue_elsewhere(r, &replication.confirmed);
             self.forget(r);
             return Kept::No;
         }
@@ -158,8 +155,14 @@ impl Engine {
         self.log_loadjob(r);
     }
 
-    /// Tells a node that has a copy to queue the job, after its delay.
-    pub(super) fn send_enqueue(&mut self, to: NodeRef, r: JobRef) {
+    /// Tells one of the nodes that have a copy to queue the job, after its delay.
+    pub(super) fn enqueue_elsewhere(&mut self, r: JobRef, holders: &[NodeRef]) {
+        let linked: Vec<NodeRef> =
+            holders.iter().copied().filter(|node| self.cluster.is_linked(*node)).collect();
+        if linked.is_empty() {
+            return;
+        }
+        let to = linked[self.rng.index(linked.len())];
         let (id, delay_secs) = (self.jobs[r].id, self.jobs[r].delay_secs);
         let message = Message::Enqueue { id, delay_secs };
         self.cluster.send(&mut self.out, &[to], MessageFlags::NONE, &message);
@@ -195,6 +198,7 @@ impl Engine {
             Some(r) => self.add_holders(r, record.nodes),
             None => {
                 let r = self.register_record(record, Form::Message);
+                self.jobs.add_may_have(r, ME);
                 self.jobs[r].flags.set(JobFlags::BROADCAST_QUEUED);
                 self.jobs.reschedule(r);
                 self.log_loadjob(r);

@@ -89,7 +89,7 @@ impl Engine {
             Message::DelJob(id) => {
                 self.delete(id);
             }
-            Message::NeedJobs { queue, count } => self.on_need_jobs(from, queue, *count),
+            Message::NeedJobs { queue, count } => self.on_need_jobs(from, queue, *count, flags),
             Message::YourJobs(jobs) => self.on_your_jobs(from, *jobs),
             Message::Pause { queue, flags } => {
                 self.set_pause(queue, Pause::NONE.with(Pause(*flags)))
@@ -110,6 +110,7 @@ impl Engine {
         }
         let Some(r) = self.jobs.find(&id) else { return };
         let job = &self.jobs[r];
+        // A job that waits for copies here is nobody else's to enqueue.
         if !job.is_active()
             || self.queues[job.queue].live().is_some_and(|queue| queue.pause.is_in())
             || (job.is_at_most_once() && job.flags.has(JobFlags::DELIVERED))
@@ -134,6 +135,7 @@ impl Engine {
             return;
         }
         let Some(r) = self.jobs.find(&id) else { return };
+        self.jobs.add_may_have(r, from);
         if why == PutOff::Working || self.outranks_me(from, r) {
             self.dequeue(r);
         }

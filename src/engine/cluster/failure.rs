@@ -27,27 +27,36 @@ pub(super) struct Watch {
     pub ticks: u32,
     /// Place in the table of the node that is looked at next.
     next: usize,
+    /// Place in the table of the node that is connected to next.
+    next_connect: usize,
 }
 
 impl Engine {
-    /// Looks at all nodes, some in each tick if there are many.
+    /// Connects to and looks at all nodes, some in each tick if there are many.
     pub(super) fn watch_nodes(&mut self, budget: &mut usize) {
         let node_count = self.cluster.nodes.len();
         for _ in 0..node_count.min(NODES_PER_TICK) {
+            if *budget == 0 {
+                break;
+            }
+            let place = self.cluster.watch.next_connect % node_count;
+            self.cluster.watch.next_connect = place + 1;
+            if let Some(node) = self.cluster.other_at(place) {
+                self.cluster.connect(&mut self.out, self.now.mono, Peer::Node(node), budget);
+            }
+        }
+        for _ in 0..node_count.min(NODES_PER_TICK) {
             let place = self.cluster.watch.next % node_count;
             self.cluster.watch.next = place + 1;
-            let is_other =
-                !self.cluster.nodes[place].flags.has(NodeFlags::MYSELF | NodeFlags::DELETED);
-            if is_other && let Ok(node) = u16::try_from(place).map(NodeRef) {
-                self.watch_node(node, budget);
+            if let Some(node) = self.cluster.other_at(place) {
+                self.watch_node(node);
             }
         }
     }
 
-    fn watch_node(&mut self, node: NodeRef, budget: &mut usize) {
+    fn watch_node(&mut self, node: NodeRef) {
         let now = self.now.mono;
         let timeout_ms = self.config.node_timeout_ms;
-        self.cluster.connect(&mut self.out, now, Peer::Node(node), budget);
         let contact = &self.cluster.node(node).contact;
         if contact.address.is_none() {
             return;

@@ -140,7 +140,12 @@ impl Engine {
     /// Ends the handshakes that take too long, and connects the others.
     pub(super) fn look_after_handshakes(&mut self, budget: &mut usize) {
         let timeout_ms = self.config.node_timeout_ms.max(TIMEOUT_MIN_MS);
-        let ids: Vec<NodeId> = self.cluster.handshakes.keys().copied().collect();
+        let mut ids: Vec<NodeId> = self.cluster.handshakes.keys().copied().collect();
+        // Known nodes need some of the budget too, and all handshakes have their turn.
+        let begin = ids.partition_point(|id| *id <= self.cluster.last_handshake_tried);
+        ids.rotate_left(begin);
+        let share = *budget / 2;
+        let mut left = share;
         for id in ids {
             let handshake = &self.cluster.handshakes[&id];
             if self.now.mono.ms_since(handshake.began_at) > timeout_ms {
@@ -150,9 +155,14 @@ impl Engine {
                 self.end_handshake(id);
             } else {
                 let peer = Peer::Handshake(id);
-                self.cluster.connect(&mut self.out, self.now.mono, peer, budget);
+                let left_before = left;
+                self.cluster.connect(&mut self.out, self.now.mono, peer, &mut left);
+                if left < left_before {
+                    self.cluster.last_handshake_tried = id;
+                }
             }
         }
+        *budget -= share - left;
     }
 
     /// Says in the log, once, that a node that was to be met cannot be reached.

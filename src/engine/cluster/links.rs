@@ -96,6 +96,9 @@ impl Engine {
         };
         contact.link = Link::Up { id: link, since };
         self.cluster.links.insert(link, peer);
+        if matches!(peer, Peer::Node(_)) {
+            self.ask_anew();
+        }
         let (kind, to) = match peer {
             Peer::Node(node) => (GossipKind::Ping, Some(node)),
             Peer::Handshake(id) => match self.cluster.handshakes[&id].reason {

@@ -72,6 +72,8 @@ pub struct Cluster {
     others: Vec<NodeRef>,
     reachable: Vec<NodeRef>,
     handshakes: BTreeMap<NodeId, Handshake>,
+    /// The handshake that had its turn last when there were more than could connect.
+    last_handshake_tried: NodeId,
     links: BTreeMap<LinkId, Peer>,
     connects: BTreeMap<ConnectToken, Peer>,
     last_token: u64,
@@ -95,6 +97,7 @@ impl Cluster {
             others: Vec::new(),
             reachable: Vec::new(),
             handshakes: BTreeMap::new(),
+            last_handshake_tried: me,
             links: BTreeMap::new(),
             connects: BTreeMap::new(),
             last_token: 0,
@@ -180,7 +183,19 @@ impl Cluster {
         nodes
     }
 
-    fn is_reachable(&self, node: NodeRef) -> bool {
+    /// Whether the node is known, and was not forgotten.
+    pub fn is_known(&self, node: NodeRef) -> bool {
+        !self.node(node).flags.has(NodeFlags::DELETED)
+    }
+
+    /// The known node at a place of the table, this one left out.
+    fn other_at(&self, place: usize) -> Option<NodeRef> {
+        let node = u16::try_from(place).map(NodeRef).ok()?;
+        (node != ME && self.is_known(node)).then_some(node)
+    }
+
+    /// Whether the node may get new copies of jobs.
+    pub fn is_reachable(&self, node: NodeRef) -> bool {
         let out_of_reach =
             NodeFlags::PFAIL | NodeFlags::FAIL | NodeFlags::LEAVING | NodeFlags::DELETED;
         node != ME && !self.node(node).flags.has(out_of_reach)

@@ -69,11 +69,8 @@ pub fn addjob(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
         engine.replicate(r, copies_elsewhere, Confirm::No);
     }
     if external {
-        let holders = engine.jobs.may_have(r);
-        if !holders.is_empty() {
-            let chosen = holders[engine.rng.index(holders.len())];
-            engine.send_enqueue(chosen, r);
-        }
+        let holders = engine.jobs.may_have(r).to_vec();
+        engine.enqueue_elsewhere(r, &holders);
         engine.forget(r);
     } else {
         engine.release_to_queue(r);

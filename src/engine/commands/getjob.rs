@@ -98,7 +98,7 @@ fn fetch(
         };
         opened = Some((at, q));
         if let Some(r) = engine.fetch_for_client(q) {
-            bytes += engine.jobs[r].body.len();
+            bytes += names[at].len() + engine.jobs[r].body.len();
             fetched.push(r);
             so_far.found_in_pass = true;
             engine.note_emptied(q);
@@ -125,12 +125,18 @@ fn none_found(engine: &mut Engine, call: &Call<'_>, request: &Request) -> Comman
         // One that is named twice is waited for once.
         if queue.waiters.insert(ticket, call.client).is_none() {
             queues.push(q);
+            engine.waited_for.insert(q);
         }
     }
     let wait =
         JobsWait { queues: queues.into(), ticket, resp: call.resp, counters: request.counters };
-    for &q in &wait.queues {
+    // The others are told of the rest of a long list by and by.
+    for &q in wait.queues.iter().take(COMMAND_SLICE) {
         engine.keep_asking(q);
+    }
+    // A job may have come while the queues were gone through in slices.
+    for &q in &wait.queues {
+        engine.queues.mark_ready(q);
     }
     engine.blocked.begin(call.client, Wait::Jobs(wait), request.deadline);
     Ok(Outcome::Blocked)

@@ -1,12 +1,13 @@
 //! Commands on queues: QLEN, QPEEK, QSTAT, PAUSE.
 
-use crate::base::limits::COMMAND_SLICE;
+use crate::base::limits::{COMMAND_SLICE, GETJOB_REPLY_MAX};
 use crate::base::number::parse_i64;
 use crate::engine::Engine;
 use crate::engine::blocked::Counters;
 use crate::engine::command::{Call, CommandResult, Outcome};
 use crate::engine::delivery::write_row;
 use crate::engine::error::CommandError;
+use crate::engine::job::JobRef;
 use crate::engine::options::is;
 use crate::engine::queue::{Pause, QueueRef};
 use crate::proto::bus::{Message, MessageFlags};
@@ -20,7 +21,10 @@ pub fn qlen(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
 }
 
 /// QPEEK queue count -> array of `[queue, id, body]`, oldest first; newest first for a
-/// negative count. Nothing is fetched. At most as many rows as a reply may have bytes for.
+/// negative count. Nothing is fetched.
+///
+/// Differs from C: at most [`PEEK_ROWS_MAX`] rows and [`GETJOB_REPLY_MAX`] bytes, because a
+/// huge count must not stall others.
 pub fn qpeek(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     let count = parse_i64(&call.args[2]).ok_or(CommandError::NotAnInteger)?;
     let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
@@ -28,15 +32,21 @@ pub fn qpeek(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     let mut reply = replies.to(call.client, call.resp);
     match engine.queues.find_live(&call.args[1]) {
         Some(queue) => {
-            let rows = wanted.min(queue.jobs.len()).min(PEEK_ROWS_MAX);
-            reply.array(rows);
-            let mut write = |r| {
-                write_row(&mut reply, &call.args[1], &engine.jobs[r], Counters::No);
+            let wanted = wanted.min(PEEK_ROWS_MAX);
+            let mut bytes = 0;
+            let mut fits = |r: &JobRef| {
+                let is_within = bytes < GETJOB_REPLY_MAX;
+                bytes += call.args[1].len() + engine.jobs[*r].body.len();
+                is_within
             };
-            if count < 0 {
-                queue.jobs.iter().rev().take(rows).for_each(&mut write);
+            let rows: Vec<JobRef> = if count < 0 {
+                queue.jobs.iter().rev().take(wanted).take_while(&mut fits).collect()
             } else {
-                queue.jobs.iter().take(rows).for_each(&mut write);
+                queue.jobs.iter().take(wanted).take_while(&mut fits).collect()
+            };
+            reply.array(rows.len());
+            for r in rows {
+                write_row(&mut reply, &call.args[1], &engine.jobs[r], Counters::No);
             }
         }
         None => reply.array(0),
@@ -45,7 +55,7 @@ pub fn qpeek(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     Ok(Outcome::Done)
 }
 
-/// Rows of one QPEEK: it is answered in one piece, so a huge count must not stall others.
+/// Rows of one QPEEK, which is answered in one piece.
 const PEEK_ROWS_MAX: usize = 64 * COMMAND_SLICE;
 
 /// QSTAT queue -> 10 pairs of name and value, or a null array for a queue not there.

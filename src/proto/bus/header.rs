@@ -73,6 +73,8 @@ impl MessageFlags {
     pub const INCR_NACKS: Self = Self(2);
     /// A QUEUED that counts an additional delivery.
     pub const INCR_DELIV: Self = Self(4);
+    /// A NEEDJOBS that stays in force; see [`Abilities::STANDING_ASKS`].
+    pub const STANDING: Self = Self(8);
 
     /// Whether any of `flags` is set.
     pub const fn has(self, flags: Self) -> bool {
@@ -107,7 +109,8 @@ pub struct Abilities(pub u16);
 impl Abilities {
     /// None: a C node.
     pub const NONE: Self = Self(0);
-    /// It keeps a NEEDJOBS as a standing ask, and takes one for 0 jobs as its end.
+    /// It keeps a NEEDJOBS with [`MessageFlags::STANDING`], and takes one for 0 jobs as its
+    /// end.
     pub const STANDING_ASKS: Self = Self(1);
 
     /// Whether all of `abilities` are there.
