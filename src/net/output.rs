@@ -68,6 +68,11 @@ impl Output {
             skip = skip.saturating_sub(part.len());
             self.bytes.extend_from_slice(rest);
         }
+        // Not before a write is refused altogether is it certain that a writable event
+        // comes: mio's poll(2) backend watches for it from then on only.
+        if written > 0 && !self.is_empty() {
+            return Ok(written + self.flush(stream)?);
+        }
         Ok(written)
     }
 

@@ -276,7 +276,7 @@ impl Worker {
     /// selector alone rounds up to whole ones on Linux, which would make every job of a
     /// schedule late.
     pub fn wait_precisely(&mut self, timeout: Duration) -> Result<(), Failure> {
-        #[cfg(target_os = "linux")]
+        #[cfg(all(target_os = "linux", not(mio_unsupported_force_poll_poll)))]
         {
             use std::os::fd::AsRawFd;
             let mut selector =
@@ -290,7 +290,7 @@ impl Worker {
             unsafe { libc::ppoll(&raw mut selector, 1, &raw const timeout, std::ptr::null()) };
             self.wait(Duration::ZERO)
         }
-        #[cfg(not(target_os = "linux"))]
+        #[cfg(any(not(target_os = "linux"), mio_unsupported_force_poll_poll))]
         self.wait(timeout)
     }
 
