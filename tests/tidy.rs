@@ -15,8 +15,8 @@ const CRATES_OF_LAYER: &[(&str, &[&str])] = &[
     ("proto", &["memchr"]),
     ("engine", &["log"]),
     ("ae", &["mio"]),
-    ("net", &["mio", "slab", "bytes", "socket2", "libc"]),
-    ("store", &["libc", "bytes", "log"]),
+    ("net", &["mio", "slab", "socket2", "libc"]),
+    ("store", &["libc", "log"]),
     (
         "cli",
         &[

@@ -32,8 +32,9 @@ pub const GOSSIP_ENTRIES_MAX: usize = 1000;
 pub const BUS_FRAME_MAX: usize = BULK_MAX + 64 * 1024 * 1024;
 /// Largest bus frame before the sender is known, in bytes: room for a well-filled MEET.
 pub const BUS_FRAME_UNKNOWN_MAX: usize = 16 * 1024;
-/// Unsent bytes towards one peer before its link is dropped.
-pub const LINK_UNSENT_MAX: usize = 256 * 1024 * 1024;
+/// Unsent bytes towards one peer before its link is dropped: the largest frame must fit,
+/// and what comes behind it.
+pub const LINK_UNSENT_MAX: usize = BUS_FRAME_MAX + 256 * 1024 * 1024;
 /// Handshakes under way at once; further ones are refused.
 pub const HANDSHAKES_MAX: usize = 256;
 
