@@ -71,6 +71,11 @@ test-oracle: ## Run the client tests against the C server at DISQUE_C
 	DISQUE_SERVER=$(abspath $(DISQUE_C)) $(CARGO) test $(BUILD) --test rust_clients
 	tests/clients/run --peer c $(DISQUE_C)
 
+.PHONY: test-compat
+test-compat: all ## Run the C server's Tcl suite on ours; DISQUE_SRC=checkout, MODE=mixed for a cluster of both
+	@test -x "$(DISQUE_SRC)/src/disque-server" || { echo "DISQUE_SRC=path of a built checkout of the C server, please" >&2; exit 2; }
+	tests/compat/run $(SERVER) $(DISQUE_SRC) $(MODE)
+
 .PHONY: install
 install: all ## Install binaries, sample configuration and documents under PREFIX
 	$(INSTALL) -d "$(DESTDIR)$(BINDIR)" "$(DESTDIR)$(SYSCONFDIR)" "$(DESTDIR)$(DOCDIR)"
