@@ -193,7 +193,8 @@ impl Engine {
                 None => self.take_in(from, &record),
             };
             self.jobs[r].flags.clear(JobFlags::BROADCAST_QUEUED);
-            if self.jobs[r].is_at_most_once() {
+            // One that is queued here already stays as it is: no time of its own is left to it.
+            if self.jobs[r].is_active() && self.jobs[r].is_at_most_once() {
                 self.jobs[r].requeue_at = self.now.mono;
             }
             let queued = self.enqueue(r, Nack::No);

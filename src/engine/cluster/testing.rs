@@ -22,6 +22,8 @@ use crate::proto::request::{Args, RequestParser};
 pub const PORT: u16 = 7711;
 pub const NODE_TIMEOUT_MS: u64 = 2000;
 const STEP_MS: u64 = 100;
+/// Quanta of work that may be due at one time.
+const TURNS_MAX: usize = 100_000;
 const EPOCH_MS: u64 = 1_767_225_600_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,7 +130,11 @@ impl Net {
             self.now_ms += STEP_MS;
             let now = self.now();
             for node in self.nodes.iter_mut().filter(|node| node.is_running()) {
-                while node.engine.handle_timeout(now, 64) == More::Yes {}
+                let mut turns = 0;
+                while node.engine.handle_timeout(now, 64) == More::Yes {
+                    turns += 1;
+                    assert!(turns < TURNS_MAX, "what was done is not due again at once");
+                }
             }
             self.settle();
         }

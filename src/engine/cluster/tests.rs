@@ -539,24 +539,77 @@ fn a_handshake_by_command_takes_over_one_from_gossip() {
     assert_eq!(reasons, [Reason::Command]);
 }
 
-/// Frames recorded from C nodes, in their order, from a node that is known.
+/// Frames recorded from C nodes, in their order.
+fn recorded() -> Vec<Vec<u8>> {
+    let golden = include_str!("../../../tests/golden/bus_messages.txt");
+    let lines = golden.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let hex = line.rsplit(" | ").next().expect("a line ends with its frame");
+            let byte = |at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hex");
+            (0..hex.len()).step_by(2).map(byte).collect()
+        })
+        .collect()
+}
+
+/// A node that knows the senders of the recorded frames.
+fn acquainted() -> Net {
+    let mut net = Net::new(1);
+    for frame in recorded() {
+        let (header, _) = bus::decode(&frame).expect("C nodes send valid frames");
+        let cluster = &mut net.nodes[0].engine.cluster;
+        if cluster.find(&header.sender).is_none() {
+            cluster.add(header.sender, Contact::default());
+        }
+    }
+    net
+}
+
 #[test]
 fn every_recorded_message_of_c_nodes_is_taken_in() {
-    let golden = include_str!("../../../tests/golden/bus_messages.txt");
-    let mut net = Net::new(1);
-    for line in golden.lines().filter(|line| !line.starts_with('#')) {
-        let hex = line.rsplit(" | ").next().expect("a line ends with its frame");
-        let frame: Vec<u8> = (0..hex.len())
-            .step_by(2)
-            .map(|at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hex"))
-            .collect();
-        let (header, _) = bus::decode(&frame).expect("C nodes send valid frames");
-        let engine = &mut net.nodes[0].engine;
-        if engine.cluster.find(&header.sender).is_none() {
-            engine.cluster.add(header.sender, Contact::default());
-        }
+    let mut net = acquainted();
+    for frame in recorded() {
         net.inject(0, ip(1), &frame);
     }
     assert_eq!(net.nodes[0].engine.cluster().stats().messages_received, 32);
     assert!(net.nodes[0].engine.job_count() > 0);
+}
+
+#[test]
+fn a_job_that_may_be_delivered_once_and_is_lent_twice_does_not_stay_due() {
+    let mut net = acquainted();
+    for frame in recorded() {
+        if matches!(bus::decode(&frame), Ok((_, Message::YourJobs(_)))) {
+            net.inject(0, ip(1), &frame);
+            net.inject(0, ip(1), &frame);
+        }
+    }
+    assert!(net.nodes[0].engine.job_count() > 0);
+    net.run(1000);
+}
+
+#[test]
+fn a_million_damaged_messages_do_no_harm() {
+    let mut net = acquainted();
+    let mut rng = Rng::from_seed([1; 32]);
+    let frames = recorded();
+    let ends = LinkEnds { local: ip(0), peer: ip(1) };
+    let link = LinkId { slot: 9, generation: 0 };
+    for round in 0..1_000_000u32 {
+        let mut frame = frames[rng.index(frames.len())].clone();
+        for _ in 0..=rng.below(4) {
+            let bit = rng.index(frame.len() * 8);
+            frame[bit / 8] ^= 1 << (bit % 8);
+        }
+        if let Ok((header, message)) = bus::decode(&frame) {
+            let now = net.now();
+            net.nodes[0].engine.bus_message(now, link, ends, &header, &message);
+        }
+        if round.is_multiple_of(10_000) {
+            net.run(100);
+        }
+    }
+    let cluster = net.nodes[0].engine.cluster();
+    assert!(cluster.handshake_count() <= HANDSHAKES_MAX);
+    assert_eq!(cluster.size(), 4, "nobody was added by damage");
 }
