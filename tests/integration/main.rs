@@ -3,6 +3,7 @@
 
 mod admin;
 mod aof;
+mod cluster;
 mod config;
 mod connection;
 mod info;

@@ -1,0 +1,241 @@
+//! Nodes that meet, fail, come back, leave and forget each other, over real sockets.
+
+use std::fs;
+use std::io::Read as _;
+use std::net::TcpStream;
+
+use disque::proto::reply_reader::Value;
+
+use crate::support::{Client, TestServer, bulk, error, eventually, integer, status, text};
+
+const OPTIONS: [&str; 2] = ["--cluster-node-timeout", "1000"];
+
+/// Servers that know each other.
+struct Mesh {
+    servers: Vec<TestServer>,
+    ids: Vec<String>,
+}
+
+impl Mesh {
+    fn of(count: usize) -> Self {
+        Self::at("127.0.0.1", (0..count).map(|_| TestServer::start_with(&OPTIONS)).collect())
+    }
+
+    /// Lets servers meet at an address of theirs.
+    fn at(ip: &str, servers: Vec<TestServer>) -> Self {
+        let mut first = servers[0].client();
+        for server in &servers[1..] {
+            let port = server.port();
+            assert_eq!(first.call(&format!("CLUSTER MEET {ip} {port}")), status("OK"));
+        }
+        let ids = servers.iter().map(|server| text(server.client().call("CLUSTER MYID")));
+        let mesh = Self { ids: ids.collect(), servers };
+        mesh.wait_until_whole();
+        mesh
+    }
+
+    fn client(&self, n: usize) -> Client {
+        self.servers[n].client()
+    }
+
+    /// The flags and link state that a node shows of another.
+    fn seen(&self, by: usize, whom: usize) -> Option<(String, String)> {
+        let nodes = text(self.client(by).call("CLUSTER NODES"));
+        let line = nodes.lines().find(|line| line.starts_with(&self.ids[whom]))?;
+        let words: Vec<&str> = line.split(' ').collect();
+        Some((words[2].into(), words[5].into()))
+    }
+
+    /// Waits until a node shows these flags of another.
+    #[track_caller]
+    fn wait_for(&self, by: usize, whom: usize, flags: &str) {
+        eventually(
+            || self.seen(by, whom),
+            |seen| seen.as_ref().is_some_and(|(seen, _)| seen == flags),
+        );
+    }
+
+    /// Waits until all see all, with links, nobody is under suspicion, and no handshake
+    /// is left over.
+    #[track_caller]
+    fn wait_until_whole(&self) {
+        let count = self.servers.len();
+        for by in 0..count {
+            for whom in (0..count).filter(|whom| *whom != by) {
+                let whole = Some(("noflags".into(), "connected".into()));
+                eventually(|| self.seen(by, whom), |seen| *seen == whole);
+            }
+            let known = i64::try_from(count).expect("a few nodes");
+            eventually(|| figure(&mut self.client(by), "known_nodes"), |seen| *seen == known);
+        }
+    }
+
+    fn signal(&self, n: usize, signal: i32) {
+        let pid = i32::try_from(self.servers[n].pid()).expect("process IDs are positive");
+        // SAFETY: kill only takes numbers; the process is our child and not yet waited for.
+        assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+    }
+}
+
+/// A figure of CLUSTER INFO.
+fn figure(client: &mut Client, name: &str) -> i64 {
+    let info = text(client.call("CLUSTER INFO"));
+    let line = info.lines().find_map(|line| line.strip_prefix(&format!("cluster_{name}:")));
+    line.expect("CLUSTER INFO has the figure").parse().expect("a number")
+}
+
+#[test]
+fn nodes_that_met_are_told_to_clients_by_each_of_them() {
+    let mesh = Mesh::of(3);
+    for n in 0..3 {
+        let mut client = mesh.client(n);
+        let Value::Array(hello) = client.call("HELLO") else { panic!("HELLO gives an array") };
+        assert_eq!(hello[..2], [Value::Integer(1), bulk(&mesh.ids[n])]);
+        let entry = |n: usize| {
+            let port = mesh.servers[n].port().to_string();
+            Value::Array(vec![bulk(&mesh.ids[n]), bulk("127.0.0.1"), bulk(port), bulk("1")])
+        };
+        assert_eq!(hello.len(), 5);
+        for n in 0..3 {
+            assert!(hello.contains(&entry(n)), "{hello:?}");
+        }
+        assert_eq!(figure(&mut client, "size"), 3);
+        assert_eq!(figure(&mut client, "reachable_nodes"), 2);
+    }
+}
+
+#[test]
+fn a_job_acknowledged_on_one_node_is_gone_from_all() {
+    let mesh = Mesh::of(3);
+    let id = text(mesh.client(0).call("ADDJOB q body 5000 REPLICATE 3"));
+    assert_ne!(mesh.client(2).call(&format!("SHOW {id}")), Value::NullBulk);
+    assert_eq!(integer(mesh.client(1).call(&format!("ACKJOB {id}"))), 1);
+    for n in 0..3 {
+        eventually(
+            || mesh.client(n).call(&format!("SHOW {id}")),
+            |shown| *shown == Value::NullBulk,
+        );
+    }
+}
+
+#[test]
+fn a_job_comes_to_the_node_where_somebody_waits_for_it() {
+    let mesh = Mesh::of(2);
+    let mut waiting = mesh.client(1);
+    waiting.send_command("GETJOB FROM q");
+    let id = text(mesh.client(0).call("ADDJOB q body 5000 REPLICATE 1"));
+    let job = Value::Array(vec![bulk("q"), bulk(id), bulk("body")]);
+    assert_eq!(waiting.reply(), Value::Array(vec![job]));
+}
+
+#[test]
+fn a_killed_node_fails_and_is_itself_again_after_its_restart() {
+    let mut mesh = Mesh::of(3);
+    mesh.servers[2].stop_by(libc::SIGKILL);
+    for by in 0..2 {
+        mesh.wait_for(by, 2, "fail");
+    }
+    let not_enough = "NOREPL Not enough reachable nodes for the requested replication level";
+    assert_eq!(mesh.client(0).call("ADDJOB q body 5000"), error(not_enough));
+    assert!(text(mesh.client(0).call("ADDJOB q body 5000 REPLICATE 2")).starts_with("D-"));
+    mesh.servers[2].start_again(&OPTIONS);
+    assert_eq!(text(mesh.client(2).call("CLUSTER MYID")), mesh.ids[2]);
+    mesh.wait_until_whole();
+}
+
+#[test]
+fn a_frozen_node_fails_until_it_goes_on() {
+    let mesh = Mesh::of(3);
+    mesh.signal(2, libc::SIGSTOP);
+    for by in 0..2 {
+        mesh.wait_for(by, 2, "fail");
+    }
+    mesh.signal(2, libc::SIGCONT);
+    mesh.wait_until_whole();
+}
+
+#[test]
+fn a_forgotten_node_is_not_brought_back_by_gossip() {
+    let mesh = Mesh::of(3);
+    let mut client = mesh.client(0);
+    assert_eq!(client.call(&format!("CLUSTER FORGET {}", mesh.ids[2])), status("OK"));
+    let received = figure(&mut client, "stats_messages_received");
+    eventually(|| figure(&mut client, "stats_messages_received"), |now| *now > received + 20);
+    assert_eq!(figure(&mut client, "known_nodes"), 2);
+    assert_eq!(mesh.seen(0, 2), None);
+    let conf = fs::read_to_string(mesh.servers[0].folder().join("nodes.conf")).expect("a file");
+    assert_eq!(conf.lines().count(), 2);
+}
+
+#[test]
+fn a_node_that_leaves_turns_its_clients_away_and_stores_elsewhere() {
+    let mesh = Mesh::of(2);
+    let mut waiting = mesh.client(0);
+    waiting.send_command("GETJOB FROM q");
+    eventually(
+        || text(mesh.client(0).call("INFO clients")),
+        |info| info.contains("blocked_clients:1"),
+    );
+    let mut client = mesh.client(0);
+    assert_eq!(client.call("CLUSTER LEAVING yes"), status("OK"));
+    let leaving = "LEAVING This node is leaving the cluster, please connect to a different one";
+    assert_eq!(waiting.reply(), error(leaving));
+    let id = text(client.call("ADDJOB q body 5000 REPLICATE 1"));
+    assert_eq!(client.call(&format!("SHOW {id}")), Value::NullBulk);
+    eventually(|| integer(mesh.client(1).call("QLEN q")), |len| *len == 1);
+    mesh.wait_for(1, 0, "leaving");
+    assert_eq!(client.call("CLUSTER LEAVING no"), status("OK"));
+    mesh.wait_until_whole();
+}
+
+#[test]
+fn a_node_that_was_reset_is_alone_under_a_new_id() {
+    let mesh = Mesh::of(2);
+    let mut client = mesh.client(0);
+    assert!(text(client.call("ADDJOB q body 5000 REPLICATE 1")).starts_with("D-"));
+    assert_eq!(client.call("CLUSTER RESET HARD"), status("OK"));
+    assert_ne!(text(client.call("CLUSTER MYID")), mesh.ids[0]);
+    assert_eq!(figure(&mut client, "known_nodes"), 1);
+    assert_eq!(integer(client.call("QLEN q")), 0);
+    mesh.wait_for(1, 0, "noaddr");
+}
+
+#[test]
+fn nodes_meet_over_ipv6() {
+    let options = [&OPTIONS[..], &["--bind", "127.0.0.1", "::1"]].concat();
+    let servers = (0..2).map(|_| TestServer::start_with(&options)).collect();
+    let mesh = Mesh::at("::1", servers);
+    let nodes = text(mesh.client(0).call("CLUSTER NODES"));
+    for server in &mesh.servers {
+        assert!(nodes.contains(&format!(" ::1:{} ", server.port())), "{nodes}");
+    }
+}
+
+#[test]
+fn meeting_nobody_is_shown_then_over_and_leaves_advice_in_the_log() {
+    let server = TestServer::start_with(&OPTIONS);
+    let mut client = server.client();
+    // Nobody listens on the bus port of the server's own bus port.
+    let port = server.port() + 10_000;
+    assert_eq!(client.call(&format!("CLUSTER MEET 127.0.0.1 {port}")), status("OK"));
+    let Value::Array(hello) = client.call("HELLO") else { panic!("HELLO gives an array") };
+    let Value::Array(entry) = &hello[3] else { panic!("a node has four fields") };
+    assert_eq!(entry[3], bulk("5"));
+    eventually(|| figure(&mut client, "known_nodes"), |count| *count == 1);
+    let log = fs::read_to_string(server.folder().join("log")).expect("a log");
+    let advice = format!("the bus port {} could not be reached", port + 10_000);
+    assert!(log.contains(&advice), "{log}");
+}
+
+#[test]
+fn who_does_not_speak_the_bus_is_hung_up_on() {
+    let server = TestServer::start();
+    let mut stream =
+        TcpStream::connect(("127.0.0.1", server.port() + 10_000)).expect("the bus listens");
+    std::io::Write::write_all(&mut stream, b"GET / HTTP/1.1\r\n\r\n").expect("the bus reads");
+    let mut answer = Vec::new();
+    // A reset is as good an end as any.
+    let _either_way = stream.read_to_end(&mut answer);
+    assert!(answer.is_empty());
+    assert_eq!(server.client().call("PING"), status("PONG"));
+}
