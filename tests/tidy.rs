@@ -60,6 +60,7 @@ const BANNED_WORDS: &[&str] = &[
     concat!("unimpl", "emented!("),
     concat!("db", "g!("),
     concat!("#[ign", "ore"),
+    concat!("```ign", "ore"),
     concat!("/wo", "rk/"),
     concat!("/ro", "ot/"),
     concat!("/tmp/", "wt"),

@@ -4,7 +4,7 @@
 //! nothing. [`CountingAllocator`] adds up what it hands out, by the allocator's true
 //! size classes. A binary installs it with
 //!
-//! ```ignore
+//! ```text
 //! use disque::base::memory::CountingAllocator;
 //!
 //! #[global_allocator]
