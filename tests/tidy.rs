@@ -395,6 +395,45 @@ fn commands_are_documented_where_they_are_carried_out() {
 }
 
 #[test]
+fn commands_are_each_in_the_reference() {
+    let reference = file("docs/commands.md").text;
+    let mut complaints = commands();
+    complaints.retain(|name| !reference.contains(&format!("\n### {name}\n")));
+    assert_none(&complaints, "docs/commands.md has a part for each command");
+}
+
+#[test]
+fn errors_in_the_reference_are_those_of_the_code() {
+    let is_answering = |file: &&File| {
+        file.is_rust()
+            && (file.path.starts_with("src/engine/") || file.path.starts_with("src/server/"))
+            && !file.path.starts_with("src/server/command/")
+    };
+    let files = tree();
+    let code: Vec<String> = files.iter().filter(is_answering).map(|f| joined(&f.text)).collect();
+    let reference = file("docs/commands.md").text;
+    let errors = reference.lines().filter_map(|line| line.strip_prefix("  - `"));
+    let mut complaints: Vec<String> =
+        errors.filter_map(|line| line.strip_suffix('`')).map(str::to_owned).collect();
+    assert!(complaints.len() > 50, "the errors were found");
+    complaints.retain(|error| {
+        // The code may put the first word and what is in angle brackets in by itself.
+        let text = error.strip_prefix("ERR ").unwrap_or(error);
+        let parts = text.split('<').map(|part| part.rsplit('>').next().unwrap_or(part));
+        let part = parts.max_by_key(|part| part.len()).expect("there is a first part");
+        !code.iter().any(|code| code.contains(part))
+    });
+    assert_none(&complaints, "docs/commands.md quotes what is answered");
+}
+
+/// The text with string literals that go over several lines in one piece.
+fn joined(text: &str) -> String {
+    let mut parts = text.split("\\\n");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| text + part.trim_start())
+}
+
+#[test]
 fn commands_are_each_sent_by_a_test() {
     let tests: Vec<File> = tree()
         .into_iter()

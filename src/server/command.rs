@@ -3,6 +3,11 @@
 //! A name is looked up once a request, so the table is a small open hash of what differs
 //! most between names: length, first and last letter. Renamed commands are found under
 //! their new name only; everything else knows them by their own.
+//!
+//! A new command is a row, a function, and a page in [`pages`] that says what it does.
+
+pub mod manual;
+pub mod pages;
 
 use std::time::{Duration, Instant};
 

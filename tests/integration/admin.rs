@@ -166,6 +166,7 @@ fn debug_answers_what_it_is_asked() {
     assert_eq!(client.call("DEBUG ERROR CODE"), error("CODE"));
     assert_eq!(client.call_words(&[b"DEBUG", b"ERROR", b"a\r\nb"]), error("a  b"));
     assert!(text(client.call("DEBUG STRUCTSIZE")).starts_with("bits:64 job:"));
+    assert_eq!(client.call("DEBUG INVARIANTS"), status("OK"));
     for words in ["DEBUG NOSUCH", "DEBUG SLEEP", "DEBUG ERROR"] {
         let subcommand = words.split(' ').nth(1).expect("a subcommand");
         assert_eq!(

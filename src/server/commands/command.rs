@@ -3,12 +3,13 @@
 use crate::engine::command::{Call, Flags, Outcome, Spec};
 use crate::proto::reply::ReplyWriter;
 use crate::server::Server;
+use crate::server::command::pages;
 
 /// COMMAND -> a row for each command: name, arity, flags, and 0 0 0 where Redis tells the
 /// places of keys.
 /// COMMAND COUNT -> how many there are.
 /// COMMAND INFO name ... -> their rows; null for an unknown name.
-/// COMMAND DOCS [name ...] -> pairs of a name and what is known of it. Differs from C,
+/// COMMAND DOCS [name ...] -> a map from names to what their pages say. Differs from C,
 /// which has no such thing: redis-cli asks when it starts.
 pub fn command(server: &mut Server, call: &Call<'_>) -> Outcome {
     let args = call.args;
@@ -40,9 +41,14 @@ pub fn command(server: &mut Server, call: &Call<'_>) -> Outcome {
         reply.map(specs.len());
         for spec in specs {
             reply.bulk(spec.name);
-            reply.map(1);
+            let page = pages::page(spec.name).expect("a test holds the pages to the tables");
+            reply.map(3);
+            reply.bulk("summary");
+            reply.bulk(page.summary);
+            reply.bulk("since");
+            reply.bulk("1.0.0");
             reply.bulk("group");
-            reply.bulk(if spec.flags.has(Flags::ADMIN) { "server" } else { "jobs" });
+            reply.bulk(page.group.name());
         }
     } else {
         reply.error("ERR Unknown subcommand or wrong number of arguments.");

@@ -18,6 +18,8 @@ const FLUSHED_AT_ONCE: usize = 1000;
 /// DEBUG FLUSHALL -> OK once all jobs and queues are gone.
 /// DEBUG LOADAOF -> OK once memory is as the append only file says.
 /// DEBUG ERROR text -> that error. DEBUG STRUCTSIZE -> sizes of structures, for people.
+/// DEBUG INVARIANTS -> OK when all that the engine keeps twice agrees. Differs from C,
+/// which has no such thing: the soak asks it of a server that has been ill-treated.
 /// DEBUG SEGFAULT, ASSERT, OOM -> no reply: the server dies of it.
 /// DEBUG RESTART [ms], CRASH-AND-RECOVER [ms] -> no reply: the program starts anew in the
 /// same process, after a proper end or without.
@@ -32,6 +34,10 @@ pub fn debug(server: &mut Server, call: &Call<'_>) -> Outcome {
         (b"structsize", 2) => {
             let sizes = format!("bits:{} job:{}", usize::BITS, size_of::<Job>());
             server.reply(call).bulk(sizes);
+        }
+        (b"invariants", 2) => {
+            server.engine.check_invariants();
+            server.reply(call).status("OK");
         }
         (b"segfault", _) => fault(),
         (b"assert", _) => panic!("DEBUG ASSERT asked for this"),
