@@ -24,6 +24,9 @@ use crate::base::limits::BIG_BULK;
 const SHARED_LEN: usize = BIG_BULK + 64 * 1024;
 /// An own buffer grows by this when nobody knows how much is missing.
 const GROWTH: usize = 16 * 1024;
+/// Room made for what is only announced, until as much has come. Differs from C, which
+/// takes a client's word for 512 MiB: a few of them would pass for full memory.
+const TRUSTED: usize = 1024 * 1024;
 /// Own buffers over this are given back once empty; smaller ones when idle.
 const KEPT_CAPACITY_MAX: usize = 4 * 1024;
 
@@ -152,8 +155,7 @@ impl Input {
             Place::Shared(bytes, len) => {
                 let rest = &bytes[consumed..len];
                 if !rest.is_empty() {
-                    let extra = if missing > BIG_BULK { missing } else { 0 };
-                    self.bytes.reserve_exact(rest.len() + extra);
+                    self.bytes.reserve_exact(rest.len() + room_for(missing, rest.len()));
                     self.bytes.extend_from_slice(rest);
                 }
                 shared.bytes = bytes;
@@ -163,10 +165,12 @@ impl Input {
                 self.start = start + consumed;
                 if self.is_empty() {
                     self.clear();
-                } else if missing > BIG_BULK {
+                } else if missing > 0 && missing.max(self.len()) > BIG_BULK {
                     self.bytes.drain(..self.start);
                     self.start = 0;
-                    self.bytes.reserve_exact(missing);
+                    if self.free_capacity() < missing.min(BIG_BULK) {
+                        self.bytes.reserve_exact(room_for(missing, self.bytes.len()));
+                    }
                 }
             }
         }
@@ -187,6 +191,12 @@ impl Input {
             self.start = 0;
         }
     }
+}
+
+/// Room to make for the rest of a big argument: for all of it, or for as much again as is
+/// there. A small one is put together in the shared buffer.
+fn room_for(missing: usize, kept: usize) -> usize {
+    if missing.max(kept) > BIG_BULK { missing.min(kept.max(TRUSTED)) } else { 0 }
 }
 
 impl Received {
@@ -271,6 +281,24 @@ mod tests {
         assert_eq!(bytes_of(&mut input, &mut shared), b"PING\r\n");
         assert_eq!(input.read(&mut near, &mut shared).expect("read"), Received::Short(0));
         assert_eq!(bytes_of(&mut input, &mut shared), b"PING\r\n");
+    }
+
+    #[test]
+    fn what_is_only_announced_takes_little_room() {
+        let (mut far, mut near) = pair();
+        let (mut input, mut shared) = (Input::default(), ReadBuffer::new());
+        let announced = 512 * TRUSTED;
+        let mut seen = 0;
+        while seen < 4 * TRUSTED {
+            seen += far.write(&[b'x'; 50_000]).expect("write");
+            while input.len() < seen {
+                input.read(&mut near, &mut shared).expect("read");
+                let taken = input.take(&mut shared);
+                let missing = announced - taken.bytes().len();
+                input.put_back(taken, 0, missing, &mut shared);
+            }
+            assert!(input.bytes.capacity() <= 2 * seen.max(TRUSTED), "{seen} bytes came");
+        }
     }
 
     #[test]
