@@ -17,6 +17,7 @@ use super::commands::{
     slowlog,
 };
 use super::config::MaxmemoryPolicy;
+use super::latency::Event;
 use crate::base::ids::ClientId;
 use crate::base::memory;
 use crate::engine::command::{COMMANDS, Call, Command, Flags, Outcome, Spec};
@@ -243,12 +244,19 @@ impl Server {
             return false;
         }
         let started = Instant::now();
+        let has_room = self.evict_until(started + EVICTION_MAX);
+        self.note_latency(Event::EvictionCycle, started.elapsed());
+        has_room
+    }
+
+    /// Evicts until memory is below the limit, nothing is found, or time is up.
+    fn evict_until(&mut self, give_up_at: Instant) -> bool {
         loop {
             let evicted = self.engine.evict(self.clock.now, EVICTED_AT_ONCE);
             if self.measure_memory() < OVER_LIMIT {
                 return true;
             }
-            if evicted < EVICTED_AT_ONCE || started.elapsed() > EVICTION_MAX {
+            if evicted < EVICTED_AT_ONCE || Instant::now() > give_up_at {
                 return false;
             }
         }

@@ -334,10 +334,14 @@ impl Server {
                 break;
             }
         }
-        let elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.note_latency(Event::JobsProcessing, started.elapsed());
+    }
+
+    /// Keeps how long something held the server up, if that was long.
+    fn note_latency(&mut self, event: Event, elapsed: Duration) {
+        let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
         let threshold_ms = self.config.latency_monitor_threshold_ms;
-        let at_unix_secs = self.clock.now.wall.secs();
-        self.latency.note(Event::JobsProcessing, elapsed_ms, at_unix_secs, threshold_ms);
+        self.latency.note(event, elapsed_ms, self.clock.now.wall.secs(), threshold_ms);
     }
 
     /// A writer for the reply to a call, behind all replies written before.

@@ -346,10 +346,8 @@ impl Server {
         } else {
             &[Event::AofWrite, Event::AofWriteAlone]
         };
-        let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
-        let threshold_ms = self.config.latency_monitor_threshold_ms;
-        for event in events {
-            self.latency.note(*event, elapsed_ms, self.clock.now.wall.secs(), threshold_ms);
+        for &event in events {
+            self.note_latency(event, elapsed);
         }
     }
 

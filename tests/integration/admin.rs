@@ -141,6 +141,62 @@ fn latency_is_kept_from_the_threshold_on() {
     assert_eq!(client.call("LATENCY NOSUCH"), error("ERR syntax error"));
 }
 
+/// The events that LATENCY LATEST lists.
+fn latency_events(client: &mut Client) -> Vec<String> {
+    let events = array(client.call("LATENCY LATEST")).into_iter();
+    events.map(|event| text(array(event)[0].clone())).collect()
+}
+
+#[test]
+fn latency_of_the_disk_is_kept_by_what_the_server_waited_for() {
+    let server = TestServer::start_with(&[
+        "--appendonly",
+        "yes",
+        "--appendfsync",
+        "no",
+        "--latency-monitor-threshold",
+        "1",
+    ]);
+    let mut client = server.client();
+    let body = vec![b'x'; 50_000_000];
+    client.call_words(&[b"ADDJOB", b"q", &body, b"0"]);
+    let events = latency_events(&mut client);
+    for event in ["fast-command", "aof-write", "aof-write-alone"] {
+        assert!(events.contains(&event.to_owned()), "no {event} in {events:?}");
+    }
+    assert_eq!(client.call("LATENCY RESET aof-write aof-write-alone fork"), Value::Integer(2));
+    client.call("CONFIG SET appendfsync always");
+    client.call_words(&[b"ADDJOB", b"q", &body, b"0"]);
+    let events = latency_events(&mut client);
+    assert!(events.contains(&"aof-fsync-always".to_owned()), "{events:?}");
+}
+
+#[test]
+fn latency_of_due_jobs_and_of_eviction_is_kept() {
+    const JOBS: usize = 40_000;
+    let server = TestServer::start();
+    let mut client = server.client();
+    let add = b"ADDJOB q body 0 DELAY 1 RETRY 0 REPLICATE 1\r\n".repeat(1000);
+    for _ in 0..JOBS / 1000 {
+        client.send(&add);
+        (0..1000).for_each(|_| drop(client.reply()));
+    }
+    client.call("CONFIG SET latency-monitor-threshold 1");
+    // All are due at once when the server comes round again.
+    client.call("DEBUG SLEEP 1.1");
+    eventually(|| client.call("QLEN q"), |len| *len == Value::Integer(JOBS as i64));
+    let events = latency_events(&mut client);
+    assert!(events.contains(&"jobs-processing".to_owned()), "{events:?}");
+    (0..JOBS / 1000).for_each(|_| drop(client.call("GETJOB NOHANG COUNT 1000 FROM q")));
+    assert_eq!(client.call("QLEN q"), Value::Integer(0));
+    // What was delivered at most once may go, and there is more of it than goes at once.
+    client.call("CONFIG SET maxmemory 1mb");
+    client.call("PING");
+    client.call("CONFIG SET maxmemory 0");
+    let events = latency_events(&mut client);
+    assert!(events.contains(&"eviction-cycle".to_owned()), "{events:?}");
+}
+
 #[test]
 fn debug_flushall_leaves_nothing_and_answers_who_waits() {
     let server = TestServer::start();
