@@ -199,6 +199,54 @@ fn client_kill_closes_by_address_and_by_number() {
 }
 
 #[test]
+fn client_list_has_a_letter_for_each_state() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    let (mut monitor, mut waiting) = (server.client(), server.client());
+    assert_eq!(text(client.call("CLIENT LIST")).matches(" flags=N ").count(), 3);
+    monitor.call("MONITOR");
+    waiting.send_command("GETJOB FROM q");
+    let flags = |list: &String| -> Vec<String> {
+        let words = list.split(' ').filter_map(|word| word.strip_prefix("flags="));
+        words.map(str::to_owned).collect()
+    };
+    eventually(|| text(client.call("CLIENT LIST")), |list| flags(list) == ["N", "O", "b"]);
+}
+
+#[test]
+fn client_kill_spares_neither_monitors_nor_who_waits() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    let (mut monitor, mut waiting) = (server.client(), server.client());
+    monitor.call("MONITOR");
+    let number = integer(waiting.call("CLIENT ID"));
+    waiting.send_command("GETJOB FROM q");
+    let is_waiting = |list: &String| list.contains(" flags=b ");
+    eventually(|| text(client.call("CLIENT LIST")), is_waiting);
+    assert_eq!(client.call(&format!("CLIENT KILL ID {number} SKIPME no")), Value::Integer(1));
+    assert!(waiting.is_closed());
+    // Whom nobody can reach any more takes no job along.
+    client.call("ADDJOB q body 0");
+    assert_eq!(client.call("QLEN q"), Value::Integer(1));
+    assert_eq!(client.call("CLIENT KILL TYPE normal"), Value::Integer(1));
+    while let Some(shown) = monitor.reply_if_open() {
+        assert!(matches!(shown, Value::Status(_)), "{shown:?}");
+    }
+    assert_eq!(text(client.call("CLIENT LIST")).lines().count(), 1);
+}
+
+#[test]
+fn client_kill_by_address_may_end_the_caller() {
+    let server = TestServer::start();
+    let stream = server.connect();
+    let address = stream.local_addr().expect("connected").to_string();
+    let mut client = Client::over(stream);
+    client.send(format!("CLIENT KILL {address}\r\nPING\r\n"));
+    assert_eq!(client.reply(), status("OK"));
+    assert!(client.is_closed(), "what comes after it is not executed");
+}
+
+#[test]
 fn client_knows_what_it_does_not_know() {
     let server = TestServer::start();
     let usage =

@@ -114,6 +114,35 @@ fn the_fields_that_telegraf_reads_are_numbers() {
 }
 
 #[test]
+fn telegraf_says_the_password_inline() {
+    let server = TestServer::start_with(&["--requirepass", "secret"]);
+    let mut client = server.client();
+    client.send("AUTH secret\r\n");
+    assert_eq!(client.reply(), status("OK"));
+    client.send("info\r\n");
+    assert!(text(client.reply()).contains("\r\nregistered_jobs:0\r\n"));
+}
+
+#[test]
+fn resetstat_keeps_what_is_not_a_statistic() {
+    let server = TestServer::start_with(&["--maxclients", "1"]);
+    let mut client = server.client();
+    client.call_words(&[b"PING", &vec![b'x'; 1_000_000]]);
+    assert!(server.client().reply_if_open().is_some(), "one too many is told so");
+    assert_eq!(number(&mut client, "stats", "rejected_connections"), 1.0);
+    assert!(number(&mut client, "stats", "total_net_input_bytes") > 1e6);
+    assert!(number(&mut client, "stats", "total_net_output_bytes") > 1e6);
+    let peak = number(&mut client, "memory", "used_memory_peak");
+    client.call("CONFIG RESETSTAT");
+    assert_eq!(number(&mut client, "stats", "rejected_connections"), 0.0);
+    for name in ["total_net_input_bytes", "total_net_output_bytes"] {
+        let bytes = number(&mut client, "stats", name);
+        assert!(bytes < 10_000.0, "{name} is {bytes}");
+    }
+    assert!(number(&mut client, "memory", "used_memory_peak") >= peak);
+}
+
+#[test]
 fn jobs_queues_and_clients_are_counted() {
     let server = TestServer::start();
     let mut client = server.client();

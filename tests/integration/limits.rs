@@ -153,6 +153,70 @@ fn a_client_without_end_leaves_the_others_their_turn() {
 }
 
 #[test]
+fn a_monitor_that_never_reads_is_closed_at_its_limit() {
+    const MONITOR_MAX: usize = 32 * MIB;
+    let server = TestServer::start();
+    let mut client = server.client();
+    let mut monitor = server.client();
+    assert_eq!(monitor.call("MONITOR"), status("OK"));
+    let message = vec![b'x'; 200_000];
+    let mut most = 0;
+    while let Some(line) = monitor_line(&mut client) {
+        let unsent = line.split(' ').find_map(|word| word.strip_prefix("omem=")).expect("a field");
+        most = most.max(unsent.parse::<usize>().expect("a number"));
+        assert_eq!(client.call_words(&[b"PING", &message]), bulk(&message));
+    }
+    assert!(most > MIB, "it was closed at {most} bytes");
+    assert!(most <= 2 * MONITOR_MAX, "{most} bytes are kept for a monitor");
+    let log = std::fs::read_to_string(server.folder().join("log")).expect("a log");
+    assert!(log.contains("overcoming of output buffer limits"), "{log}");
+}
+
+/// The line of a MONITOR client in CLIENT LIST.
+fn monitor_line(client: &mut Client) -> Option<String> {
+    let list = text(client.call("CLIENT LIST"));
+    list.lines().find(|line| line.contains(" flags=O ")).map(str::to_owned)
+}
+
+#[test]
+fn who_sends_half_a_request_takes_nothing_from_the_others() {
+    let server = TestServer::start_with(&["--timeout", "1"]);
+    let mut halves: Vec<Client> = (0..200).map(|_| server.client()).collect();
+    for (at, client) in halves.iter_mut().enumerate() {
+        let half: &[u8] = match at % 3 {
+            0 => b"*4\r\n$6\r\nADDJOB\r\n$1\r\nq\r\n$5\r\nhal",
+            1 => b"*2\r\n$4\r\nPI",
+            _ => b"PING without an end",
+        };
+        client.send(half);
+    }
+    let mut client = server.client();
+    assert_eq!(client.call("QLEN q"), Value::Integer(0));
+    // To send the rest never is to be idle.
+    assert!(halves.iter_mut().all(Client::is_closed));
+    assert_eq!(server.client().call("PING"), status("PONG"));
+}
+
+#[test]
+fn who_announces_half_a_gibibyte_takes_no_room_until_it_comes() {
+    let server = TestServer::start_with(&["--maxmemory", "256mb"]);
+    let mut client = server.client();
+    let mut liars: Vec<Client> = (0..50).map(|_| server.client()).collect();
+    for liar in &mut liars {
+        liar.send("CLIENT SETNAME liar\r\n");
+        assert_eq!(liar.reply(), status("OK"));
+        liar.send("*4\r\n$6\r\nADDJOB\r\n$1\r\nq\r\n$536870912\r\nthe rest is to come");
+    }
+    // What is incomplete is kept.
+    let list_is_read = |list: &String| {
+        let is_kept = |line: &&str| line.contains("name=liar ") && !line.contains(" qbuf=0 ");
+        list.lines().filter(is_kept).count() == 50
+    };
+    eventually(|| text(client.call("CLIENT LIST")), list_is_read);
+    assert!(matches!(client.call("ADDJOB q body 0"), Value::Status(_)), "there is memory");
+}
+
+#[test]
 #[cfg(target_os = "linux")]
 fn without_a_file_descriptor_a_client_waits_for_one() {
     let server = TestServer::start();

@@ -222,6 +222,11 @@ impl Client {
         self.next().expect("the connection is open")
     }
 
+    /// Reads the next reply; `None` when the server has closed the connection.
+    pub fn reply_if_open(&mut self) -> Option<Value> {
+        self.next()
+    }
+
     /// Sends a command and reads its reply; `None` when the server has closed the
     /// connection before, or does so now.
     pub fn call_if_open(&mut self, words: &str) -> Option<Value> {
