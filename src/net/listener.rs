@@ -45,15 +45,24 @@ impl Listener {
     /// of the machine, IPv6 and IPv4 each with its own socket, of which one has to work.
     pub fn bind_all(bind: &[String], port: u16, backlog: u32) -> Result<Vec<Self>, ListenError> {
         if bind.is_empty() {
-            let any = |address| {
-                Self::bind(address, backlog)
-                    .map_err(|error| ListenError { address: format!("*:{port}"), error })
-            };
-            let v6 = any(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)));
-            let v4 = any(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)));
-            return match (v6, v4) {
-                (Err(_), Err(error)) => Err(error),
-                (v6, v4) => Ok(v6.into_iter().chain(v4).collect()),
+            let any = [
+                SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)),
+                SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)),
+            ];
+            let (mut listeners, mut unsupported) = (Vec::new(), None);
+            for address in any {
+                match Self::bind(address, backlog) {
+                    Ok(listener) => listeners.push(listener),
+                    // A machine may speak only one of the two.
+                    Err(error) if is_unsupported(&error) => unsupported = Some(error),
+                    Err(error) => return Err(ListenError { address: format!("*:{port}"), error }),
+                }
+            }
+            return match unsupported {
+                Some(error) if listeners.is_empty() => {
+                    Err(ListenError { address: format!("*:{port}"), error })
+                }
+                _ => Ok(listeners),
             };
         }
         let named = |name: &String| {
@@ -143,6 +152,14 @@ pub fn resolve(name: &str, port: u16) -> io::Result<SocketAddr> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::AddrNotAvailable, "no such address"))
 }
 
+/// Whether the machine does not speak an address's family at all.
+fn is_unsupported(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EAFNOSUPPORT | libc::EPROTONOSUPPORT | libc::EADDRNOTAVAIL)
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,6 +178,9 @@ mod tests {
         let error = taken.err().expect("the port is taken");
         assert_eq!(error.error.kind(), io::ErrorKind::AddrInUse);
         assert_eq!(error.address, format!("127.0.0.1:{}", port_of(&one[0])));
+        let half_taken = Listener::bind_all(&[], port_of(&one[0]), 16);
+        let error = half_taken.err().expect("IPv4 is half of everything");
+        assert_eq!(error.error.kind(), io::ErrorKind::AddrInUse);
     }
 
     #[test]
