@@ -522,7 +522,11 @@ pub static PAGES: &[Page] = &[
             ),
             form(
                 "LATENCY LATEST",
-                "Array of `[event, unix time, ms, highest ms]`, one for each event seen.",
+                "Array of `[event, unix time, ms, highest ms]`, one for each event seen. Events \
+                 are command and fast-command, jobs-processing, eviction-cycle, and for the append \
+                 only file aof-write, with it one of aof-write-alone, aof-write-active-child and \
+                 aof-write-pending-fsync, or aof-fsync-always. The C server's fork, aof-fstat, \
+                 aof-rename and aof-rewrite-diff-write do not happen here.",
             ),
             form("LATENCY GRAPH event", "Text: the history as a drawing."),
             form("LATENCY DOCTOR", "Text: the samples in words, with advice."),
