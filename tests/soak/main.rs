@@ -10,7 +10,7 @@ mod peer;
 #[allow(dead_code, reason = "the integration tests use the rest of it")]
 mod support;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -86,7 +86,7 @@ impl<'a> Gang<'a> {
     fn storm(&mut self, until: Instant) {
         while Instant::now() < until {
             let at = self.rng.index(self.peers.len());
-            let (is_impatient, is_fed_up) = (self.one_in(20), self.one_in(2));
+            let (is_impatient, is_fed_up) = (self.one_in(100), self.one_in(2));
             match self.peers[at].manner {
                 Manner::Idle => self.act(at),
                 Manner::Waiting { .. } if is_impatient => self.replace(at),
@@ -107,11 +107,13 @@ impl<'a> Gang<'a> {
     }
 
     fn act(&mut self, at: usize) {
+        // Half of them are to wait at any time.
+        if self.waiting_count() < self.peers.len() / 2 && self.one_in(2) {
+            return self.wait(at);
+        }
         match self.rng.below(100) {
-            0..25 => self.add(at),
-            25..45 => self.fetch(at),
-            45..75 if self.waiting_count() < self.peers.len() / 2 => self.wait(at),
-            45..75 => self.fetch(at),
+            0..30 => self.add(at),
+            30..75 => self.fetch(at),
             75..85 => self.look_around(at),
             85..89 => self.replace(at),
             89..92 => self.kill(at),
@@ -173,9 +175,13 @@ impl<'a> Gang<'a> {
     }
 
     fn wait(&mut self, at: usize) {
-        let mut queues: Vec<String> = (0..=self.rng.below(2)).map(|_| self.queue()).collect();
-        queues.dedup();
-        let timeout_ms = if self.one_in(2) { 0 } else { 1 + self.rng.below(2000) };
+        // Most who wait get a job soon; for a queue without producers they wait for good.
+        let (queues, timeout_ms) = if self.one_in(2) {
+            (vec![format!("quiet-{}", self.rng.below(HOT_QUEUES))], 0)
+        } else {
+            let queues: BTreeSet<String> = (0..=self.rng.below(2)).map(|_| self.queue()).collect();
+            (queues.into_iter().collect(), 1 + self.rng.below(2000))
+        };
         self.peers[at].send(&format!("GETJOB TIMEOUT {timeout_ms} FROM {}", queues.join(" ")));
         self.peers[at].manner = Manner::Waiting { queues, timeout_ms };
     }
