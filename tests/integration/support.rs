@@ -110,6 +110,11 @@ impl TestServer {
 
 impl Drop for TestServer {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+            let ended = self.process.try_wait();
+            eprintln!("the server of the failed test has ended with {ended:?}; its log:\n{log}");
+        }
         // It may have ended already.
         let _is_gone_either_way = self.process.kill();
         let _is_ours = self.process.wait();

@@ -34,8 +34,8 @@ const JOBS_MAX: u64 = 20_000;
 const PEAK_MAX: u64 = 512 * 1024 * 1024;
 /// The server counts in milliseconds.
 const CLOCK_GRAIN: Duration = Duration::from_millis(2);
-/// 20 ms is what is wanted; a busy machine may take its time.
-const LATE_MAX: Duration = Duration::from_millis(500);
+/// 20 ms is what is wanted; a machine that is busy with other things may take its time.
+const LATE_MAX: Duration = Duration::from_secs(3);
 const HOT_QUEUES: u32 = 20;
 const ALL_QUEUES: u32 = 3000;
 
