@@ -1,5 +1,7 @@
 //! Allocations of the hot commands in the steady state: one for a job's body, none to
-//! deliver or acknowledge it. A guard without a clock.
+//! deliver or acknowledge it; and memory that does not grow. A guard without a clock.
+
+use std::sync::{Mutex, PoisonError};
 
 use disque::base::ids::{ClientId, NodeId};
 use disque::base::memory::{self, CountingAllocator};
@@ -9,6 +11,9 @@ use disque::engine::command::{COMMANDS, Call, Outcome};
 use disque::engine::config::EngineConfig;
 use disque::proto::reply::Resp;
 use disque::proto::request::{Args, RequestParser};
+
+/// Memory is counted for the whole process: one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -59,6 +64,7 @@ fn round(engine: &mut Engine) -> [u64; 3] {
 
 #[test]
 fn adding_allocates_a_body_and_delivering_and_acknowledging_nothing() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut engine = Engine::new(EngineConfig::default(), NodeId([b'a'; 40]), [1; 32], NOW);
     // Tables, indexes and queues grow to their size first.
     for _ in 0..20 {
@@ -70,4 +76,32 @@ fn adding_allocates_a_body_and_delivering_and_acknowledging_nothing() {
     assert!((jobs..=jobs + jobs / 16).contains(&added), "{added} for {jobs} jobs");
     assert!(fetched <= jobs / 16, "{fetched} for {jobs} jobs");
     assert!(acked <= jobs / 16, "{acked} for {jobs} jobs");
+}
+
+/// Rounds of adding a few jobs, some of them empty or binary, and taking and acknowledging
+/// all: once everything has its size, memory stays what it is.
+#[test]
+fn memory_is_flat_over_thousands_of_rounds() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut engine = Engine::new(EngineConfig::default(), NodeId([b'a'; 40]), [2; 32], NOW);
+    let bodies: [&[u8]; 8] =
+        [b"", b"a", b"\0\xff\r\n", &[0; 100], b"text", b"", &[7; 1000], b"last"];
+    let mut after_warming_up = 0;
+    for number in 0..15_000 {
+        if number == 1000 {
+            after_warming_up = memory::used();
+        }
+        let mut ids = Vec::new();
+        for body in bodies {
+            let (reply, _) = run(&mut engine, "addjob", &[b"ADDJOB", b"q", body, b"0"]);
+            ids.push(reply[1..41].to_vec());
+        }
+        let (jobs, _) = run(&mut engine, "getjob", &[b"GETJOB", b"COUNT", b"100", b"FROM", b"q"]);
+        assert!(jobs.starts_with(b"*8\r\n"), "all are delivered");
+        let words: Vec<&[u8]> =
+            [b"ACKJOB".as_slice()].into_iter().chain(ids.iter().map(Vec::as_slice)).collect();
+        assert_eq!(run(&mut engine, "ackjob", &words).0, b":8\r\n");
+    }
+    let grown = memory::used().saturating_sub(after_warming_up);
+    assert!(grown < 64 * 1024, "{grown} bytes more than after a thousand rounds");
 }
