@@ -184,3 +184,53 @@ fn parse(engine: &Engine, call: &Call<'_>) -> Result<Request, CommandError> {
     }
     Ok(request)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::ids::{ClientId, NodeId};
+    use crate::base::time::{Now, UnixMs};
+    use crate::engine::command::COMMANDS;
+    use crate::engine::config::EngineConfig;
+    use crate::proto::reply::Resp;
+    use crate::proto::request::RequestParser;
+
+    const NOW: Now = Now { wall: UnixMs(1_767_225_600_000), mono: MonoMs(86_400_000) };
+
+    fn run(engine: &mut Engine, slot: u32, words: &[String]) -> Outcome {
+        let mut input = format!("*{}\r\n", words.len());
+        for word in words {
+            input += &format!("${}\r\n{word}\r\n", word.len());
+        }
+        let mut input = input.into_bytes();
+        let mut ranges = Vec::new();
+        RequestParser::default().parse(&mut input, &mut ranges).expect("a request");
+        let args = Args::new(&input, &ranges);
+        let client = ClientId { slot, generation: 0 };
+        let name = words[0].to_ascii_lowercase();
+        let command = COMMANDS.iter().find(|command| command.spec.name == name);
+        engine.call(
+            NOW,
+            command.expect("a command of the engine"),
+            &Call { client, resp: Resp::V2, args },
+        )
+    }
+
+    #[test]
+    fn a_job_that_comes_while_many_queues_are_gone_through_is_delivered() {
+        let mut engine = Engine::new(EngineConfig::default(), NodeId([b'a'; 40]), [1; 32], NOW);
+        let queues = (0..3 * COMMAND_SLICE).map(|n| format!("q{n}"));
+        let getjob: Vec<String> =
+            ["GETJOB", "FROM"].map(String::from).into_iter().chain(queues).collect();
+        assert_eq!(run(&mut engine, 1, &getjob), Outcome::Again);
+        let addjob = ["ADDJOB", "q0", "body", "0"].map(String::from);
+        assert_eq!(run(&mut engine, 2, &addjob), Outcome::Done);
+        let mut outcome = Outcome::Again;
+        while outcome == Outcome::Again {
+            outcome = run(&mut engine, 1, &getjob);
+        }
+        assert_eq!(outcome, Outcome::Blocked);
+        assert_eq!(engine.out.resumed, [ClientId { slot: 1, generation: 0 }]);
+        engine.check_invariants();
+    }
+}
