@@ -19,6 +19,7 @@ use crate::base::ordered::Ordered;
 use crate::base::table::Ref;
 use crate::base::time::MonoMs;
 use crate::base::wheel::{Links, Scheduled};
+use crate::proto::job_record;
 
 use super::jobs::Replication;
 use super::node_set::{NodeRef, NodeSet};
@@ -69,11 +70,11 @@ pub struct JobFlags(pub u8);
 
 impl JobFlags {
     /// The next enqueue is told to peers. C: JOB_FLAG_BCAST_QUEUED.
-    pub const BROADCAST_QUEUED: u8 = 1;
+    pub const BROADCAST_QUEUED: u8 = job_record::FLAG_BROADCAST_QUEUED;
     /// Peers are warned before the next requeue. C: JOB_FLAG_BCAST_WILLQUEUE.
-    pub const BROADCAST_WILLQUEUE: u8 = 2;
+    pub const BROADCAST_WILLQUEUE: u8 = job_record::FLAG_BROADCAST_WILLQUEUE;
     /// This node delivered the job at least once. C: JOB_FLAG_DELIVERED.
-    pub const DELIVERED: u8 = 4;
+    pub const DELIVERED: u8 = job_record::FLAG_DELIVERED;
 
     pub const fn has(self, flag: u8) -> bool {
         self.0 & flag != 0
@@ -106,10 +107,10 @@ impl JobState {
     /// The state's number on disk and on the wire.
     pub const fn number(self) -> u8 {
         match self {
-            Self::WaitRepl(_) => 0,
-            Self::Active => 1,
-            Self::Queued => 2,
-            Self::Acked(_) => 3,
+            Self::WaitRepl(_) => job_record::STATE_WAIT_REPL,
+            Self::Active => job_record::STATE_ACTIVE,
+            Self::Queued => job_record::STATE_QUEUED,
+            Self::Acked(_) => job_record::STATE_ACKED,
         }
     }
 
@@ -160,23 +161,23 @@ impl Job {
 
     pub fn state(&self) -> JobState {
         match self.phase & 15 {
-            0 => JobState::WaitRepl(Ref::from_slot(self.side)),
-            1 => JobState::Active,
-            2 => JobState::Queued,
+            job_record::STATE_WAIT_REPL => JobState::WaitRepl(Ref::from_slot(self.side)),
+            job_record::STATE_ACTIVE => JobState::Active,
+            job_record::STATE_QUEUED => JobState::Queued,
             _ => JobState::Acked((self.side > 0).then(|| Ref::from_slot(self.side - 1))),
         }
     }
 
     pub fn is_active(&self) -> bool {
-        self.phase & 15 == 1
+        self.phase & 15 == job_record::STATE_ACTIVE
     }
 
     pub fn is_queued(&self) -> bool {
-        self.phase & 15 == 2
+        self.phase & 15 == job_record::STATE_QUEUED
     }
 
     pub fn is_acked(&self) -> bool {
-        self.phase & 15 == 3
+        self.phase & 15 == job_record::STATE_ACKED
     }
 
     /// Changes the state. The data of the old one is the caller's to release.

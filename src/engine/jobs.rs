@@ -15,7 +15,7 @@ use crate::base::wheel::Wheel;
 use crate::proto::reply::Resp;
 
 use super::job::{Job, JobRef, JobState};
-use super::node_set::{NodeRef, NodeSet, NodeSets};
+use super::node_set::{NodeRef, NodeSets};
 
 /// A job that waits for copies on other nodes, and the producer that waits for it.
 #[derive(Debug)]
@@ -115,15 +115,6 @@ impl Jobs {
     /// The table's storage for sets that do not fit into a job.
     pub fn sets(&mut self) -> &mut NodeSets {
         &mut self.sets
-    }
-
-    /// A set of these nodes.
-    pub fn make_set(&mut self, nodes: impl IntoIterator<Item = NodeRef>) -> NodeSet {
-        let mut set = NodeSet::default();
-        for node in nodes {
-            self.sets.add(&mut set, node);
-        }
-        set
     }
 
     /// Turns a job into one that waits for copies.

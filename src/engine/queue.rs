@@ -12,6 +12,7 @@ use crate::base::ids::ClientId;
 use crate::base::ordered::OrderedRefs;
 use crate::base::table::{Ref, Table};
 use crate::base::time::MonoMs;
+use crate::proto::bus;
 
 use super::blocked::Ticket;
 use super::federation::Imports;
@@ -52,9 +53,9 @@ pub struct Pause(pub u32);
 
 impl Pause {
     pub const NONE: Self = Self(0);
-    pub const IN: Self = Self(1);
-    pub const OUT: Self = Self(2);
-    pub const ALL: Self = Self(3);
+    pub const IN: Self = Self(bus::PAUSE_IN);
+    pub const OUT: Self = Self(bus::PAUSE_OUT);
+    pub const ALL: Self = Self(bus::PAUSE_IN | bus::PAUSE_OUT);
 
     pub const fn with(self, other: Self) -> Self {
         Self((self.0 | other.0) & Self::ALL.0)
