@@ -203,13 +203,13 @@ fn client_list_has_a_letter_for_each_state() {
     let server = TestServer::start();
     let mut client = server.client();
     let (mut monitor, mut waiting) = (server.client(), server.client());
-    assert_eq!(text(client.call("CLIENT LIST")).matches(" flags=N ").count(), 3);
-    monitor.call("MONITOR");
-    waiting.send_command("GETJOB FROM q");
     let flags = |list: &String| -> Vec<String> {
         let words = list.split(' ').filter_map(|word| word.strip_prefix("flags="));
         words.map(str::to_owned).collect()
     };
+    eventually(|| text(client.call("CLIENT LIST")), |list| flags(list) == ["N", "N", "N"]);
+    monitor.call("MONITOR");
+    waiting.send_command("GETJOB FROM q");
     eventually(|| text(client.call("CLIENT LIST")), |list| flags(list) == ["N", "O", "b"]);
 }
 
