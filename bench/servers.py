@@ -31,6 +31,7 @@ class Node:
         self.folder = folder
         self.words = command_line(program, self.port, words)
         self.process = None
+        self.frozen = False
         self.start()
 
     def start(self):
@@ -74,12 +75,19 @@ class Node:
             running.remove(self)
         if self.process.poll() is not None:
             return
+        if self.frozen:
+            self.process.kill()
         self.process.terminate()
         try:
             self.process.wait(STOP_SECS_MAX)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+
+    def freeze(self):
+        """Stops the process from running, for good: it ends by a kill."""
+        self.process.send_signal(signal.SIGSTOP)
+        self.frozen = True
 
     @property
     def pid(self):

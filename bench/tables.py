@@ -192,7 +192,7 @@ def memory(scale):
         resident(jobs),
         loading(jobs),
         rewriting(jobs),
-        idle_connections(max(500, min(5_000, int(5_000 * scale)))),
+        connections(max(500, min(5_000, int(5_000 * scale)))),
     ]
 
 
@@ -234,19 +234,49 @@ def rewriting(jobs):
     return Work([figure], ("ours", "c"), run)
 
 
-def idle_connections(count):
+def connections(count):
+    """Connections that pipelined a little work and read all replies, at once and after
+    they have been silent for longer than buffers are kept."""
+    silent_secs = 15
+    ping = b"*1\r\n$4\r\nPING\r\n"
+
     def run(bench, contestant):
         with bench.servers(contestant) as group, contextlib.ExitStack() as links:
-            before = group[0].resident_bytes()
+            node = group[0]
+            before = node.resident_bytes()
+            each = lambda: (node.resident_bytes() - before) / count
+            sockets = []
             for _ in range(count):
-                address = ("127.0.0.1", group[0].port)
+                address = ("127.0.0.1", node.port)
                 link = links.enter_context(socket.create_connection(address, 60))
-                link.sendall(b"*1\r\n$4\r\nPING\r\n")
-                link.recv(64)
-            return [(group[0].resident_bytes() - before) / count]
+                sockets.append(link)
+                read_to(link, ping, b"+PONG\r\n")
+            idle = each()
+            # 16 KiB of answers: what the C server keeps within a client.
+            long = b"*2\r\n$4\r\nPING\r\n$1024\r\n" + b"x" * 1024 + b"\r\n"
+            for link in sockets:
+                read_to(link, 16 * long + ping, b"+PONG\r\n")
+            active = each()
+            time.sleep(silent_secs)
+            return [idle, active, each()]
 
-    figure = Figure("an idle connection", "B", 3 * 1024, "value")
-    return Work([figure], ("ours", "c", "list"), run)
+    figures = [
+        Figure("an idle connection", "B", 3 * 1024, "value"),
+        Figure("an active connection, 16 KiB pipelined both ways", "B"),
+        Figure(f"the same after {silent_secs} s of silence", "B", 3 * 1024, "value"),
+    ]
+    return Work(figures, ("ours", "c"), run)
+
+
+def read_to(link, request, end):
+    """Sends a request and reads until the answers end with `end`."""
+    link.sendall(request)
+    got = b""
+    while not got.endswith(end):
+        more = link.recv(1 << 16)
+        if not more:
+            raise EOFError("the server closed the connection")
+        got = (got + more)[-len(end) :]
 
 
 def stall(scale):
@@ -257,6 +287,7 @@ def stall(scale):
         retries(jobs),
         delays(jobs),
         long_commands(jobs),
+        quiet(0),
         quiet(max(1_000, jobs // 5)),
         load(
             {
@@ -267,6 +298,7 @@ def stall(scale):
             },
             {"disque": f"-w wait -c {clients} -n {clients} --timeout 3000"},
         ),
+        late_producers(clients - 100),
     ]
 
 
@@ -333,18 +365,49 @@ def long_commands(jobs):
 
 
 def quiet(jobs):
+    """Half of the jobs queued, half with a delay."""
     secs = 5
 
     def run(bench, contestant):
         with bench.servers(contestant) as group:
-            bench.load(contestant, group, f"-P 16 -n {jobs} -w add")
-            words = ["--with", "DELAY 3600 RETRY 3600"]
-            bench.load(contestant, group, ["-n", str(jobs), "-w", "add", "-P", "16", *words])
+            if jobs:
+                line = ["-P", "16", "-n", str(jobs), "-w", "add"]
+                bench.load(contestant, group, line)
+                bench.load(contestant, group, [*line, "--with", "DELAY 3600 RETRY 3600"])
             before = group[0].wakeups()
             time.sleep(secs)
             return [(group[0].wakeups() - before) / secs]
 
-    figure = Figure("wake-ups a second with jobs and nothing due", "/s", 12, "value")
+    title = "wake-ups a second with jobs and nothing due" if jobs else "wake-ups a second when idle"
+    return Work([Figure(title, "/s", 12, "value")], ("ours", "c"), run)
+
+
+def late_producers(clients):
+    """A producer whose copies never arrive, beside clients that wait: the other node is
+    frozen, and not yet held for failed."""
+    timeout_secs = 0.3
+    tries = 20
+
+    def run(bench, contestant):
+        with bench.servers(contestant, 2) as group:
+            line = f"-w wait -c {clients} -n {clients} --timeout 60000"
+            with bench.crowd(contestant, group[:1], line):
+                while f"blocked_clients:{clients}" not in group[0].ask("INFO", "clients"):
+                    time.sleep(0.05)
+                group[1].freeze()
+                late = []
+                for _ in range(tries):
+                    begun_at = time.monotonic()
+                    try:
+                        group[0].ask("ADDJOB", "q", "", int(timeout_secs * 1000), "REPLICATE", 2)
+                        raise EOFError("a frozen node has acknowledged a copy")
+                    except ServerError:
+                        late.append((time.monotonic() - begun_at - timeout_secs) * 1e6)
+                return [max(late)]
+
+    figure = Figure(
+        f"lateness of ADDJOB's timeout beside {clients:,} blocked, worst", "us", 20_000, "value"
+    )
     return Work([figure], ("ours", "c"), run)
 
 

@@ -256,6 +256,19 @@ fn what_is_acknowledged_is_gone() {
 }
 
 #[test]
+fn a_consumer_that_works_spends_that_much_on_each_job_it_fetched() {
+    let server = Server::disque();
+    let rows = server.load("-n 1000 -w add,get,ack --work 200");
+    assert_whole(&rows, &["add", "get", "ack"], 1000.0);
+    // Of the process's own time, which a busy machine does not stretch as it does a clock's.
+    assert!(rows[1].figure("secs") >= 0.2, "{rows:?}");
+    assert!(rows[1].figure("own_us") > rows[0].figure("own_us"), "{rows:?}");
+    let rows = server.load("-n 500 -w mix -c 4 --work 200");
+    assert_whole(&rows, &["mix", "mix-add", "mix-ack"], 500.0);
+    assert!(rows[0].figure("secs") >= 0.05, "{rows:?}");
+}
+
+#[test]
 fn every_job_of_a_disque_flow_is_delivered_and_acknowledged() {
     let server = Server::disque();
     let rows = server.load("-n 2000 -w mix -c 8 --threads 2 --queues 3");

@@ -73,6 +73,7 @@ fn take_replies(
 ) -> Result<(), Failure> {
     let now = plan.clock.now();
     let mut done = 0;
+    let came_before = batch.came;
     while let Some(answer) = connection.next_reply(plan.options.peer)? {
         let jobs = tally.count(&answer, now);
         batch.came += answer.fetched;
@@ -87,6 +88,7 @@ fn take_replies(
             _ => done += jobs,
         }
     }
+    plan.work_on(batch.came - came_before);
     progress.done.fetch_add(done, std::sync::atomic::Ordering::Relaxed);
     Ok(())
 }

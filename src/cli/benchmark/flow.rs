@@ -210,6 +210,7 @@ impl Share<'_> {
         let refused_before = self.tally.added.refused;
         let mut delivered = 0;
         let mut answered = 0;
+        let mut fetched = 0;
         let mut waiting = true;
         while let Some(answer) = connection.next_reply(self.plan.options.peer)? {
             self.last_reply_at = now;
@@ -218,6 +219,7 @@ impl Share<'_> {
                 Kind::Add => answered += jobs,
                 Kind::Await => {
                     delivered += jobs;
+                    fetched += answer.fetched;
                     waiting = false;
                     for job in connection.fetched_last(answer.fetched) {
                         let due_at = job.stamp.and_then(|stamp| self.plan.clock.read_stamp(stamp));
@@ -229,6 +231,7 @@ impl Share<'_> {
                 Kind::Fetch | Kind::Ack | Kind::Aside => {}
             }
         }
+        self.plan.work_on(fetched);
         let refused = self.tally.added.refused - refused_before;
         let done = if self.consumed { delivered } else { answered };
         self.progress.settled.fetch_add(done + refused, Relaxed);

@@ -48,6 +48,8 @@ What to do
   --idle N           further connections that do nothing
   --threads N        threads of this tool (1)
   --random-acks      acknowledge in random order
+  --work US          microseconds of CPU spent on each fetched job, as a consumer that
+                     does something with it (0)
 
 The jobs
   -d BYTES           body (64)
@@ -159,6 +161,8 @@ pub struct Options {
     pub add_timeout_ms: u64,
     pub wait_timeout_ms: u64,
     pub ack_order: AckOrder,
+    /// What a consumer spends on a fetched job before it goes on.
+    pub work: Duration,
     pub idle: usize,
     pub threads: usize,
     /// A closed loop stops here even when work is left.
@@ -218,6 +222,7 @@ pub fn parse(args: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Reque
         add_timeout_ms: 0,
         wait_timeout_ms: 1000,
         ack_order: AckOrder::AsFetched,
+        work: Duration::ZERO,
         idle: 0,
         threads: 1,
         stop_after: None,
@@ -255,6 +260,12 @@ pub fn parse(args: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Reque
             Long("idle") => options.idle = number(&mut parser)?,
             Long("threads") => options.threads = number(&mut parser)?,
             Long("random-acks") => options.ack_order = AckOrder::Random,
+            Long("work") => {
+                let work_us: f64 = number(&mut parser)?;
+                options.work = Duration::try_from_secs_f64(work_us / 1e6).map_err(|_| {
+                    Failure::Usage(format!("{work_us} microseconds is not a length of time"))
+                })?;
+            }
             Short('d') => options.body_len = number(&mut parser)?,
             Long("queue") => options.queue = text(&mut parser)?,
             Long("queues") => options.queues = number(&mut parser)?,

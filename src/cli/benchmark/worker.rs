@@ -34,6 +34,20 @@ pub struct Plan {
     pub clock: Clock,
 }
 
+impl Plan {
+    /// Does a consumer's work on so many fetched jobs: keeps the CPU busy for its length.
+    pub fn work_on(&self, jobs: usize) {
+        let length = self.options.work.saturating_mul(u32::try_from(jobs).unwrap_or(u32::MAX));
+        if length.is_zero() {
+            return;
+        }
+        let started = Instant::now();
+        while started.elapsed() < length {
+            std::hint::spin_loop();
+        }
+    }
+}
+
 /// Nanoseconds since the run began.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
