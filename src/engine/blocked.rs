@@ -3,15 +3,25 @@
 //! The engine only knows a client while it waits. Whatever ends a wait goes through
 //! [`Blocked::end`], and the client is pushed to the outbox's `resumed` lane by
 //! [`super::Engine::resume`], so that its pipeline goes on in the same turn.
+//!
+//! A wait ends well in [`super::delivery`] (a job came) or [`super::replication`] (the
+//! copies are there). Here it ends otherwise: the time is over, the client hung up, the
+//! queues were flushed, or this node leaves the cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::ids::ClientId;
-use crate::base::time::MonoMs;
+use crate::base::time::{MonoMs, Now};
 use crate::proto::reply::Resp;
 
+use super::Engine;
+use super::error::CommandError;
+use super::federation::Need;
 use super::job::JobRef;
 use super::queue::QueueRef;
+
+/// Queues with waiting clients for which other nodes are asked at a time.
+const WAITED_QUEUES_PER_LOOK: usize = 1000;
 
 /// A place in line: smaller came first.
 pub type Ticket = u64;
@@ -41,11 +51,16 @@ pub enum Counters {
     Yes,
 }
 
+/// Everybody who waits, and until when.
 #[derive(Default)]
 pub struct Blocked {
     waits: BTreeMap<ClientId, (Wait, MonoMs)>,
     deadlines: BTreeSet<(MonoMs, ClientId)>,
     last_ticket: Ticket,
+    /// Queues that clients wait for, or did when they were last looked at.
+    waited_for: BTreeSet<QueueRef>,
+    /// The slot of the queue that is looked at next.
+    look_cursor: u32,
 }
 
 impl Blocked {
@@ -67,6 +82,9 @@ impl Blocked {
     pub fn begin(&mut self, client: ClientId, wait: Wait, deadline: MonoMs) {
         if deadline != MonoMs::NEVER {
             self.deadlines.insert((deadline, client));
+        }
+        if let Wait::Jobs(wait) = &wait {
+            self.waited_for.extend(&wait.queues);
         }
         let earlier = self.waits.insert(client, (wait, deadline));
         assert!(earlier.is_none(), "a blocked client's pipeline does not run");
@@ -92,14 +110,26 @@ impl Blocked {
         self.deadlines.first().map_or(MonoMs::NEVER, |&(at, _)| at)
     }
 
-    /// Everybody who waits.
-    pub fn clients(&self) -> impl Iterator<Item = (ClientId, &Wait)> {
-        self.waits.iter().map(|(&client, (wait, _))| (client, wait))
+    /// The first waiting client, for those who answer all of them one by one.
+    fn any(&self) -> Option<ClientId> {
+        self.waits.first_key_value().map(|(&client, _)| client)
     }
 
-    /// The first waiting client, for those who answer all of them one by one.
-    pub fn any(&self) -> Option<ClientId> {
-        self.waits.first_key_value().map(|(&client, _)| client)
+    /// Everybody who waits for jobs.
+    fn consumers(&self) -> Vec<ClientId> {
+        let consumers = self.waits.iter().filter(|(_, (wait, _))| matches!(wait, Wait::Jobs(_)));
+        consumers.map(|(&client, _)| client).collect()
+    }
+
+    /// Queues that clients wait for, or did not long ago: some at a time and all in turn.
+    fn next_waited_for(&mut self) -> Vec<QueueRef> {
+        let from = QueueRef::from_slot(self.look_cursor);
+        let in_turn = self.waited_for.range(from..).chain(self.waited_for.range(..from));
+        let places: Vec<QueueRef> = in_turn.take(WAITED_QUEUES_PER_LOOK).copied().collect();
+        if let Some(last) = places.last() {
+            self.look_cursor = last.slot() + 1;
+        }
+        places
     }
 
     /// Panics unless the deadlines are those of the waits.
@@ -109,6 +139,90 @@ impl Blocked {
         for (at, client) in &self.deadlines {
             let known = self.waits.get(client).map(|(_, deadline)| deadline);
             assert_eq!(known, Some(at), "a deadline belongs to a wait");
+        }
+    }
+}
+
+impl Engine {
+    /// A client hung up, waiting or in the middle of a long command.
+    pub fn client_gone(&mut self, now: Now, client: ClientId) {
+        self.now = now;
+        self.progress.remove(&client);
+        match self.blocked.end(client) {
+            Some(Wait::Jobs(wait)) => self.leave_lines(&wait),
+            Some(Wait::Replication(r)) => self.abandon_replication(r),
+            None => {}
+        }
+        self.serve_ready();
+    }
+
+    /// The end of a wait, answered or not: the client's next command may run.
+    pub(super) fn resume(&mut self, client: ClientId) {
+        self.out.resumed.push(client);
+    }
+
+    /// Takes a client out of the lines of all queues that it waits for.
+    pub(super) fn leave_lines(&mut self, wait: &JobsWait) {
+        for &q in &wait.queues {
+            if let Some(queue) = self.queues[q].live_mut() {
+                queue.waiters.remove(&wait.ticket);
+            }
+        }
+    }
+
+    /// A client's deadline has come.
+    pub(super) fn time_out(&mut self, client: ClientId) {
+        self.give_up(client, None);
+    }
+
+    /// Ends every wait for jobs as if its time were over.
+    pub(super) fn time_out_consumers(&mut self) {
+        for client in self.blocked.consumers() {
+            self.time_out(client);
+        }
+    }
+
+    /// Ends a wait without what was waited for: with an error, or, when the time is over,
+    /// as the command answers that.
+    fn give_up(&mut self, client: ClientId, error: Option<&CommandError>) {
+        match self.blocked.end(client) {
+            Some(Wait::Jobs(wait)) => {
+                self.leave_lines(&wait);
+                match error {
+                    Some(error) => self.reply_error(client, wait.resp, error),
+                    None => self.reply(client, wait.resp).null_array(),
+                }
+            }
+            Some(Wait::Replication(r)) => {
+                let resp = self.jobs.replication(r).map_or(Resp::V2, |waiting| waiting.resp);
+                self.reply_error(client, resp, error.unwrap_or(&CommandError::ReplicationTimeout));
+                self.abandon_replication(r);
+            }
+            None => return,
+        }
+        self.resume(client);
+    }
+
+    /// Every 100 ms: on a node that leaves, nobody waits any longer; elsewhere the
+    /// queues with waiting clients ask other nodes for jobs.
+    pub(super) fn look_after_waiters(&mut self) {
+        if self.cluster.is_leaving() {
+            while let Some(client) = self.blocked.any() {
+                self.give_up(client, Some(&CommandError::Leaving));
+            }
+        }
+        self.end_idle_asks();
+        if self.cluster.is_leaving() || self.cluster.is_alone() {
+            return;
+        }
+        for q in self.blocked.next_waited_for() {
+            let queue = self.queues.get(q).and_then(|entry| entry.live());
+            if queue.is_some_and(|queue| !queue.waiters.is_empty()) {
+                self.need_jobs(q, Need::ClientsWaiting);
+                self.keep_asking(q);
+            } else {
+                self.blocked.waited_for.remove(&q);
+            }
         }
     }
 }

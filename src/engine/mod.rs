@@ -44,7 +44,6 @@ pub mod queue;
 pub mod replication;
 pub mod timer;
 
-use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::ids::{ClientId, NodeId};
@@ -53,7 +52,7 @@ use crate::base::time::{MonoMs, Now};
 use crate::proto::reply::{ReplyWriter, Resp};
 
 use ack_only::AckOnlyJobs;
-use blocked::{Blocked, JobsWait, Wait};
+use blocked::{Blocked, Wait};
 use cluster::Cluster;
 use command::{Call, Command, Outcome};
 use commands::Progress;
@@ -68,8 +67,6 @@ use timer::{Timer, TimerTable};
 
 /// Idle queues are looked for among this many at a time.
 const IDLE_QUEUES_PER_LOOK: usize = 1000;
-/// Queues with waiting clients for which other nodes are asked at a time.
-const WAITED_QUEUES_PER_LOOK: usize = 1000;
 /// Requeue times are spread by this, so that nodes do not requeue in step. C: DISQUE_TIME_ERR.
 const TIME_ERROR_MS: u32 = 500;
 
@@ -92,9 +89,6 @@ pub struct Engine {
     blocked: Blocked,
     cluster: Cluster,
     timers: TimerTable,
-    /// Queues that clients wait for, or did when they were last looked at.
-    waited_for: BTreeSet<QueueRef>,
-    waited_for_cursor: QueueRef,
     /// Queues for which other nodes hold a standing ask.
     asking: BTreeSet<QueueRef>,
     /// Jobs that wait for copies, by the time at which one more node is asked.
@@ -123,8 +117,6 @@ impl Engine {
             queues: Queues::new(queue_key),
             blocked: Blocked::default(),
             timers: TimerTable::new(now.mono),
-            waited_for: BTreeSet::new(),
-            waited_for_cursor: QueueRef::from_slot(0),
             asking: BTreeSet::new(),
             replicating: BTreeSet::new(),
             progress: BTreeMap::new(),
@@ -145,18 +137,6 @@ impl Engine {
         });
         self.serve_ready();
         outcome
-    }
-
-    /// A client hung up, waiting or in the middle of a long command.
-    pub fn client_gone(&mut self, now: Now, client: ClientId) {
-        self.now = now;
-        self.progress.remove(&client);
-        match self.blocked.end(client) {
-            Some(Wait::Jobs(wait)) => self.leave_lines(&wait),
-            Some(Wait::Replication(r)) => self.abandon_replication(r),
-            None => {}
-        }
-        self.serve_ready();
     }
 
     /// The point in time at which something is due.
@@ -248,108 +228,6 @@ impl Engine {
         self.reply(client, resp).error(error.to_string());
     }
 
-    /// The end of a wait, answered or not: the client's next command may run.
-    fn resume(&mut self, client: ClientId) {
-        self.out.resumed.push(client);
-    }
-
-    /// A client's deadline has come.
-    fn time_out(&mut self, client: ClientId) {
-        match self.blocked.end(client) {
-            Some(Wait::Jobs(wait)) => {
-                self.leave_lines(&wait);
-                self.reply(client, wait.resp).null_array();
-                self.resume(client);
-            }
-            Some(Wait::Replication(r)) => {
-                let resp = self.jobs.replication(r).map_or(Resp::V2, |waiting| waiting.resp);
-                self.reply_error(client, resp, &CommandError::ReplicationTimeout);
-                self.abandon_replication(r);
-                self.resume(client);
-            }
-            None => {}
-        }
-    }
-
-    /// Takes a client out of the lines of all queues that it waits for.
-    fn leave_lines(&mut self, wait: &JobsWait) {
-        for &q in &wait.queues {
-            if let Some(queue) = self.queues[q].live_mut() {
-                queue.waiters.remove(&wait.ticket);
-            }
-        }
-    }
-
-    /// Ends every wait for jobs, answering each as `answer` does.
-    fn answer_waiting(&mut self, mut answer: impl FnMut(ReplyWriter<'_>)) {
-        let waiting: Vec<ClientId> = self
-            .blocked
-            .clients()
-            .filter(|(_, wait)| matches!(wait, Wait::Jobs(_)))
-            .map(|(client, _)| client)
-            .collect();
-        for client in waiting {
-            if let Some(Wait::Jobs(wait)) = self.blocked.end(client) {
-                self.leave_lines(&wait);
-                answer(self.out.replies.to(client, wait.resp));
-                self.resume(client);
-            }
-        }
-    }
-
-    /// Every 100 ms: on a node that leaves, nobody waits any longer; elsewhere the
-    /// queues with waiting clients ask other nodes for jobs.
-    fn look_after_waiters(&mut self) {
-        if self.cluster.is_leaving() {
-            self.turn_away_waiters();
-        }
-        self.end_idle_asks();
-        if self.cluster.is_leaving() || self.cluster.is_alone() {
-            return;
-        }
-        for q in self.next_waited_for() {
-            self.need_jobs(q, federation::Need::ClientsWaiting);
-            self.keep_asking(q);
-        }
-    }
-
-    /// Queues that clients wait for, some at a time and all in turn.
-    fn next_waited_for(&mut self) -> Vec<QueueRef> {
-        let after = (Bound::Excluded(self.waited_for_cursor), Bound::Unbounded);
-        let places: Vec<QueueRef> = self
-            .waited_for
-            .range(after)
-            .chain(self.waited_for.range(..=self.waited_for_cursor))
-            .take(WAITED_QUEUES_PER_LOOK)
-            .copied()
-            .collect();
-        if let Some(&last) = places.last() {
-            self.waited_for_cursor = last;
-        }
-        let (waited_for, over): (Vec<QueueRef>, Vec<QueueRef>) =
-            places.into_iter().partition(|q| {
-                let queue = self.queues.get(*q).and_then(|entry| entry.live());
-                queue.is_some_and(|queue| !queue.waiters.is_empty())
-            });
-        for q in over {
-            self.waited_for.remove(&q);
-        }
-        waited_for
-    }
-    /// Answers all who wait that this node leaves the cluster.
-    fn turn_away_waiters(&mut self) {
-        let leaving = CommandError::Leaving.to_string();
-        self.answer_waiting(|mut reply| reply.error(&leaving));
-        while let Some(client) = self.blocked.any() {
-            if let Some(Wait::Replication(r)) = self.blocked.end(client) {
-                let resp = self.jobs.replication(r).map_or(Resp::V2, |waiting| waiting.resp);
-                self.reply_error(client, resp, &CommandError::Leaving);
-                self.abandon_replication(r);
-                self.resume(client);
-            }
-        }
-    }
-
     /// A time error of a quarter of a second either way, drawn anew each time.
     fn with_time_error(&mut self, at: MonoMs) -> MonoMs {
         at.plus_ms(u64::from(self.rng.below(TIME_ERROR_MS))).minus_ms(u64::from(TIME_ERROR_MS / 2))
@@ -359,7 +237,7 @@ impl Engine {
     /// clients get a null array, waiting producers the error of a removed job.
     pub fn flush(&mut self, now: Now, max: usize) -> More {
         self.now = now;
-        self.answer_waiting(|mut reply| reply.null_array());
+        self.time_out_consumers();
         let mut budget = max;
         let mut slot = 0;
         while let Some(r) = self.jobs.next_from(slot) {

@@ -125,7 +125,6 @@ fn none_found(engine: &mut Engine, call: &Call<'_>, request: &Request) -> Comman
         // One that is named twice is waited for once.
         if queue.waiters.insert(ticket, call.client).is_none() {
             queues.push(q);
-            engine.waited_for.insert(q);
         }
     }
     let wait =
