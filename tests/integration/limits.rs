@@ -48,17 +48,22 @@ fn one_client_too_many_is_told_so() {
     assert_eq!(seen, Some(status("PONG")));
 }
 
+/// A client named "deaf" that asks for a hundred kilobytes again and again and reads none.
+/// Returns its two ends: to send more, and to read after all.
+fn deaf_client(server: &TestServer, watcher: &mut Client, asks: usize) -> (TcpStream, Client) {
+    watcher.call_words(&[b"ADDJOB", b"q", &vec![b'x'; 100_000], b"0"]);
+    let mut stream = server.connect();
+    let mut client = Client::over(stream.try_clone().expect("a descriptor"));
+    assert_eq!(client.call("CLIENT SETNAME deaf"), status("OK"));
+    stuff(&mut stream, &request(&[b"QPEEK", b"q", b"1"]).repeat(1000), asks / 1000);
+    (stream, client)
+}
+
 #[test]
 fn a_client_that_never_reads_is_read_no_more() {
     let server = TestServer::start();
     let mut watcher = server.client();
-    let mut stream = server.connect();
-    let mut client = Client::over(stream.try_clone().expect("a descriptor"));
-    assert_eq!(client.call("CLIENT SETNAME deaf"), status("OK"));
-    let body = vec![b'x'; 100_000];
-    watcher.call_words(&[b"ADDJOB", b"q", &body, b"0"]);
-    let peeks = request(&[b"QPEEK", b"q", b"1"]).repeat(1000);
-    stuff(&mut stream, &peeks, 1000);
+    let (stream, mut client) = deaf_client(&server, &mut watcher, 1_000_000);
     let unsent = eventually(
         || field(&mut watcher, "deaf", "omem").expect("it is connected"),
         |&unsent| unsent > MIB,
@@ -74,31 +79,14 @@ fn a_client_that_never_reads_is_read_no_more() {
 }
 
 #[test]
-fn a_client_over_the_hard_output_limit_is_closed() {
-    let server =
-        TestServer::start_with(&["--client-output-buffer-limit", "normal", "200kb", "0", "0"]);
-    let mut watcher = server.client();
-    let body = vec![b'x'; 100_000];
-    watcher.call_words(&[b"ADDJOB", b"q", &body, b"0"]);
-    let mut stream = server.connect();
-    let mut client = Client::over(stream.try_clone().expect("a descriptor"));
-    assert_eq!(client.call("CLIENT SETNAME deaf"), status("OK"));
-    stuff(&mut stream, &request(&[b"QPEEK", b"q", b"1"]).repeat(1000), 10);
-    eventually(|| field(&mut watcher, "deaf", "omem"), Option::is_none);
-}
-
-#[test]
-fn a_client_over_the_soft_output_limit_is_closed_after_its_time() {
-    let server =
-        TestServer::start_with(&["--client-output-buffer-limit", "normal", "0", "100kb", "1"]);
-    let mut watcher = server.client();
-    let body = vec![b'x'; 100_000];
-    watcher.call_words(&[b"ADDJOB", b"q", &body, b"0"]);
-    let mut stream = server.connect();
-    let mut client = Client::over(stream.try_clone().expect("a descriptor"));
-    assert_eq!(client.call("CLIENT SETNAME deaf"), status("OK"));
-    stuff(&mut stream, &request(&[b"QPEEK", b"q", b"1"]).repeat(1000), 10);
-    eventually(|| field(&mut watcher, "deaf", "omem"), Option::is_none);
+fn a_client_over_an_output_limit_is_closed_at_once_or_after_the_soft_limits_time() {
+    for limits in [["200kb", "0", "0"], ["0", "100kb", "1"]] {
+        let options = ["--client-output-buffer-limit", "normal"].into_iter().chain(limits);
+        let server = TestServer::start_with(&options.collect::<Vec<_>>());
+        let mut watcher = server.client();
+        let _deaf = deaf_client(&server, &mut watcher, 10_000);
+        eventually(|| field(&mut watcher, "deaf", "omem"), Option::is_none);
+    }
 }
 
 #[test]
