@@ -6,10 +6,10 @@ use disque::base::ids::{ClientId, NodeId};
 use disque::base::memory::{self, CountingAllocator};
 use disque::base::time::{MonoMs, Now, UnixMs};
 use disque::engine::Engine;
-use disque::engine::command::{COMMANDS, Call};
+use disque::engine::command::{self, Call};
 use disque::engine::config::EngineConfig;
 use disque::proto::reply::Resp;
-use disque::proto::request::{Args, Parsed, RequestParser};
+use disque::proto::request::{self, Args, Parsed, RequestParser};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -27,18 +27,14 @@ fn cpu_ns() -> u64 {
 }
 
 fn request(words: &[&[u8]]) -> Vec<u8> {
-    let mut input = format!("*{}\r\n", words.len()).into_bytes();
-    for word in words {
-        input.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-        input.extend_from_slice(word);
-        input.extend_from_slice(b"\r\n");
-    }
+    let mut input = Vec::new();
+    request::encode(words, &mut input);
     input
 }
 
 /// Runs a command once a request, prints what one costs, and returns the replies.
 fn measure(engine: &mut Engine, name: &str, mut requests: Vec<Vec<u8>>) -> Vec<u8> {
-    let command = COMMANDS.iter().find(|command| command.spec.name == name).expect("a command");
+    let command = command::find(name.as_bytes()).expect("a command");
     let count = requests.len();
     let mut replies = Vec::with_capacity(count * 150);
     let mut ranges = Vec::new();

@@ -7,10 +7,10 @@ use disque::base::ids::{ClientId, NodeId};
 use disque::base::memory::{self, CountingAllocator};
 use disque::base::time::{MonoMs, Now, UnixMs};
 use disque::engine::Engine;
-use disque::engine::command::{COMMANDS, Call, Outcome};
+use disque::engine::command::Outcome;
 use disque::engine::config::EngineConfig;
 use disque::proto::reply::Resp;
-use disque::proto::request::{Args, RequestParser};
+use disque::proto::request::OwnedArgs;
 
 /// Memory is counted for the whole process: one test at a time.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -23,19 +23,10 @@ const NOW: Now = Now { wall: UnixMs(1_767_225_600_000), mono: MonoMs(86_400_000)
 const JOBS: usize = 512;
 
 /// Runs a command, and returns its reply and how often it allocated.
-fn run(engine: &mut Engine, name: &str, words: &[&[u8]]) -> (Vec<u8>, u64) {
-    let mut input = format!("*{}\r\n", words.len()).into_bytes();
-    for word in words {
-        input.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-        input.extend_from_slice(word);
-        input.extend_from_slice(b"\r\n");
-    }
-    let mut ranges = Vec::new();
-    RequestParser::default().parse(&mut input, &mut ranges).expect("a request");
-    let call = Call { client: CLIENT, resp: Resp::V2, args: Args::new(&input, &ranges) };
-    let command = COMMANDS.iter().find(|command| command.spec.name == name).expect("a command");
+fn run(engine: &mut Engine, words: &[&[u8]]) -> (Vec<u8>, u64) {
+    let words: OwnedArgs = words.iter().collect();
     let before = memory::allocations();
-    let outcome = engine.call(NOW, command, &call);
+    let outcome = engine.call_words(NOW, CLIENT, Resp::V2, &words);
     let allocations = memory::allocations() - before;
     assert_eq!(outcome, Outcome::Done);
     let reply = engine.out.replies.bytes.clone();
@@ -49,15 +40,15 @@ fn round(engine: &mut Engine) -> [u64; 3] {
     let mut totals = [0; 3];
     let mut ids = Vec::new();
     for _ in 0..JOBS {
-        let (reply, allocations) = run(engine, "addjob", &[b"ADDJOB", b"q", b"body", b"0"]);
+        let (reply, allocations) = run(engine, &[b"ADDJOB", b"q", b"body", b"0"]);
         ids.push(reply[1..41].to_vec());
         totals[0] += allocations;
     }
     for _ in 0..JOBS {
-        totals[1] += run(engine, "getjob", &[b"GETJOB", b"FROM", b"q"]).1;
+        totals[1] += run(engine, &[b"GETJOB", b"FROM", b"q"]).1;
     }
     for id in &ids {
-        totals[2] += run(engine, "ackjob", &[b"ACKJOB", id]).1;
+        totals[2] += run(engine, &[b"ACKJOB", id]).1;
     }
     totals
 }
@@ -93,14 +84,14 @@ fn memory_is_flat_over_thousands_of_rounds() {
         }
         let mut ids = Vec::new();
         for body in bodies {
-            let (reply, _) = run(&mut engine, "addjob", &[b"ADDJOB", b"q", body, b"0"]);
+            let (reply, _) = run(&mut engine, &[b"ADDJOB", b"q", body, b"0"]);
             ids.push(reply[1..41].to_vec());
         }
-        let (jobs, _) = run(&mut engine, "getjob", &[b"GETJOB", b"COUNT", b"100", b"FROM", b"q"]);
+        let (jobs, _) = run(&mut engine, &[b"GETJOB", b"COUNT", b"100", b"FROM", b"q"]);
         assert!(jobs.starts_with(b"*8\r\n"), "all are delivered");
         let words: Vec<&[u8]> =
             [b"ACKJOB".as_slice()].into_iter().chain(ids.iter().map(Vec::as_slice)).collect();
-        assert_eq!(run(&mut engine, "ackjob", &words).0, b":8\r\n");
+        assert_eq!(run(&mut engine, &words).0, b":8\r\n");
     }
     let grown = memory::used().saturating_sub(after_warming_up);
     assert!(grown < 64 * 1024, "{grown} bytes more than after a thousand rounds");

@@ -15,6 +15,7 @@ use socket2::{SockRef, TcpKeepalive};
 
 use super::failure::{Failure, reason};
 use crate::proto::reply_reader::{ReplyReader, Value};
+use crate::proto::request;
 
 /// Silence after which the kernel asks whether the server is still there.
 /// C: DISQUE_CLI_KEEPALIVE_INTERVAL.
@@ -120,7 +121,7 @@ impl Connection {
         for batch in requests.chunks(PIPELINE_MAX) {
             let mut bytes = Vec::new();
             for args in batch {
-                encode_request(args, &mut bytes);
+                request::encode(args, &mut bytes);
             }
             self.stream.write_all(&bytes).map_err(Failure::Socket)?;
             for _ in batch {
@@ -133,7 +134,7 @@ impl Connection {
     /// Sends a request without waiting.
     pub fn send<A: AsRef<[u8]>>(&mut self, args: &[A]) -> Result<(), Failure> {
         let mut bytes = Vec::new();
-        encode_request(args, &mut bytes);
+        request::encode(args, &mut bytes);
         self.stream.write_all(&bytes).map_err(Failure::Socket)
     }
 
@@ -171,17 +172,6 @@ impl Connection {
     /// Returns a second handle on the same socket, for sending raw bytes from another thread.
     pub fn raw_writer(&self) -> Result<Stream, Failure> {
         self.stream.try_clone().map_err(Failure::Socket)
-    }
-}
-
-/// Appends a request as an array of bulk strings.
-pub fn encode_request<A: AsRef<[u8]>>(args: &[A], out: &mut Vec<u8>) {
-    out.extend_from_slice(format!("*{}\r\n", args.len()).as_bytes());
-    for arg in args {
-        let arg = arg.as_ref();
-        out.extend_from_slice(format!("${}\r\n", arg.len()).as_bytes());
-        out.extend_from_slice(arg);
-        out.extend_from_slice(b"\r\n");
     }
 }
 
@@ -309,7 +299,7 @@ mod tests {
     #[test]
     fn requests_are_arrays_of_bulks() {
         let mut out = Vec::new();
-        encode_request(&[b"PING".as_slice(), b"\r\n"], &mut out);
+        request::encode(&[b"PING".as_slice(), b"\r\n"], &mut out);
         assert_eq!(out, b"*2\r\n$4\r\nPING\r\n$2\r\n\r\n\r\n");
     }
 }

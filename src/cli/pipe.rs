@@ -9,11 +9,12 @@ use std::io::{self, Write};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use super::connection::{Connection, Stream, encode_request};
+use super::connection::{Connection, Stream};
 use super::failure::{Failure, STATUS_FAILED, reason};
 use super::options::Options;
 use super::terminal;
 use crate::proto::reply_reader::Value;
+use crate::proto::request;
 
 /// How often the reader looks whether it has waited long enough.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -82,7 +83,7 @@ fn send_input(socket: &mut Stream, mark: &[u8]) -> Result<(), Failure> {
     terminal::print("All data transferred. Waiting for the last reply...\n")?;
     // The line end finishes an inline command that lacks its own; an empty line is no command.
     let mut end = b"\r\n".to_vec();
-    encode_request(&[b"PING", mark], &mut end);
+    request::encode(&[b"PING", mark], &mut end);
     socket.write_all(&end).map_err(Failure::Socket)
 }
 

@@ -7,8 +7,9 @@ use super::Engine;
 use super::commands;
 use super::error::CommandError;
 use crate::base::ids::ClientId;
+use crate::base::time::Now;
 use crate::proto::reply::Resp;
-use crate::proto::request::Args;
+use crate::proto::request::{Args, OwnedArgs};
 
 /// What COMMAND reports of a command, and what the server's gates look at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,6 +53,15 @@ pub struct Spec {
     /// Number of words with the name; a negative number means "at least", 0 any number.
     pub arity: i8,
     pub flags: Flags,
+}
+
+impl Spec {
+    /// Whether a call may have this many words, the name included.
+    /// C: an arity above 0 is exact, below 0 the least, 0 anything.
+    pub fn accepts(&self, word_count: usize) -> bool {
+        let least = usize::from(self.arity.unsigned_abs());
+        if self.arity > 0 { word_count == least } else { word_count >= least }
+    }
 }
 
 /// A command that the engine carries out.
@@ -119,3 +129,41 @@ pub static COMMANDS: &[Command] = &[
     row("pause", -3, R.and(F), commands::queue::pause),
     row("cluster", -2, R.and(A), commands::cluster::cluster),
 ];
+
+/// The engine's command of a name, whatever its case.
+pub fn find(name: &[u8]) -> Option<&'static Command> {
+    COMMANDS.iter().find(|command| command.spec.name.as_bytes().eq_ignore_ascii_case(name))
+}
+
+impl Engine {
+    /// Runs a command without a server around it: for tests, the simulator and benchmarks.
+    ///
+    /// # Panics
+    /// When the engine has no such command, or when it does not take that many words.
+    pub fn call_words(
+        &mut self,
+        now: Now,
+        client: ClientId,
+        resp: Resp,
+        words: &OwnedArgs,
+    ) -> Outcome {
+        let args = words.args();
+        let command = args.get(0).and_then(find);
+        let command = command.unwrap_or_else(|| panic!("{args:?} is a command of the engine"));
+        assert!(command.spec.accepts(args.len()), "{args:?} has the right number of words");
+        self.call(now, command, &Call { client, resp, args })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_arity_is_exact_or_the_least() {
+        let accepts = |arity, count| Spec { name: "", arity, flags: W }.accepts(count);
+        assert!(accepts(2, 2) && !accepts(2, 1) && !accepts(2, 3));
+        assert!(accepts(-2, 2) && accepts(-2, 9) && !accepts(-2, 1));
+        assert!(accepts(0, 1) && accepts(0, 9));
+    }
+}

@@ -238,12 +238,12 @@ mod tests {
 
     use crate::base::ids::{ClientId, JobId, LinkId, NodeId};
     use crate::engine::cluster::LinkEnds;
-    use crate::engine::command::{COMMANDS, Call, Outcome};
+    use crate::engine::command::Outcome;
     use crate::engine::config::EngineConfig;
     use crate::proto::bus::{Header, Message, MessageFlags, NodeFlags};
     use crate::proto::nodes_conf::{LinkState, NodeLine};
     use crate::proto::reply::Resp;
-    use crate::proto::request::{Args, RequestParser};
+    use crate::proto::request::OwnedArgs;
 
     const GOLDEN: &[u8] = include_bytes!("../../tests/golden/disque.aof");
     const ME: NodeId = NodeId([b'a'; 40]);
@@ -263,14 +263,10 @@ mod tests {
 
         /// Runs a command, its words between spaces, to its reply; its records are safe then.
         fn call(&mut self, line: &str) -> String {
-            let mut input = format!("{line}\r\n").into_bytes();
-            let mut ranges = Vec::new();
-            RequestParser::default().parse(&mut input, &mut ranges).expect("a valid line");
-            let args = Args::new(&input, &ranges);
-            let call = Call { client: ClientId { slot: 1, generation: 1 }, resp: Resp::V2, args };
-            let command = COMMANDS.iter().find(|row| row.spec.name.as_bytes() == &args[0]);
-            let command = command.expect("a command of the engine");
-            while self.engine.call(self.now, command, &call) == Outcome::Again {}
+            let client = ClientId { slot: 1, generation: 1 };
+            let words: OwnedArgs = line.split(' ').collect();
+            let mut call = || self.engine.call_words(self.now, client, Resp::V2, &words);
+            while call() == Outcome::Again {}
             self.persist();
             let replies = core::mem::take(&mut self.engine.out.replies);
             String::from_utf8(replies.bytes).expect("replies of these tests are text")

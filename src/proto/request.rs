@@ -97,6 +97,43 @@ impl fmt::Debug for Args<'_> {
     }
 }
 
+/// Words that are kept together, when they did not come from a client.
+#[derive(Default)]
+pub struct OwnedArgs {
+    bytes: Vec<u8>,
+    ranges: Vec<ArgRange>,
+}
+
+impl OwnedArgs {
+    /// Gives the words as the arguments of a request.
+    pub fn args(&self) -> Args<'_> {
+        Args::new(&self.bytes, &self.ranges)
+    }
+}
+
+impl<W: AsRef<[u8]>> FromIterator<W> for OwnedArgs {
+    fn from_iter<I: IntoIterator<Item = W>>(words: I) -> Self {
+        let mut all = Self::default();
+        for word in words {
+            let start = all.bytes.len();
+            all.bytes.extend_from_slice(word.as_ref());
+            all.ranges.push(ArgRange::new(start, all.bytes.len()));
+        }
+        all
+    }
+}
+
+/// Appends a request as an array of bulk strings.
+pub fn encode<W: AsRef<[u8]>>(words: &[W], out: &mut Vec<u8>) {
+    out.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
+    for word in words {
+        let word = word.as_ref();
+        out.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        out.extend_from_slice(word);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
 /// What the parser made of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parsed {
@@ -417,16 +454,6 @@ mod tests {
         parse_pieces([text]).expect_err("the text is malformed").1.to_string()
     }
 
-    fn encode(request: &[Vec<u8>]) -> Vec<u8> {
-        let mut text = format!("*{}\r\n", request.len()).into_bytes();
-        for arg in request {
-            text.extend_from_slice(format!("${}\r\n", arg.len()).as_bytes());
-            text.extend_from_slice(arg);
-            text.extend_from_slice(b"\r\n");
-        }
-        text
-    }
-
     #[test]
     fn arrays_and_lines_mix_in_one_pipeline() {
         let requests = parse_text(
@@ -544,7 +571,8 @@ mod tests {
 
         #[test]
         fn a_request_split_at_every_byte_gives_the_same_arguments(request in any_request()) {
-            let text = encode(&request);
+            let mut text = Vec::new();
+            encode(&request, &mut text);
             prop_assert_eq!(&parse_text(&text), std::slice::from_ref(&request));
             for at in 0..text.len() {
                 let (head, tail) = text.split_at(at);

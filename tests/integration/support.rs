@@ -263,12 +263,8 @@ impl Client {
 
 /// A command as it goes over the wire.
 pub fn request(words: &[&[u8]]) -> Vec<u8> {
-    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
-    for word in words {
-        bytes.extend(format!("${}\r\n", word.len()).bytes());
-        bytes.extend(*word);
-        bytes.extend(b"\r\n");
-    }
+    let mut bytes = Vec::new();
+    disque::proto::request::encode(words, &mut bytes);
     bytes
 }
 

@@ -189,30 +189,14 @@ mod tests {
     use super::*;
     use crate::base::ids::{ClientId, NodeId};
     use crate::base::time::{Now, UnixMs};
-    use crate::engine::command::COMMANDS;
     use crate::engine::config::EngineConfig;
     use crate::proto::reply::Resp;
-    use crate::proto::request::RequestParser;
 
     const NOW: Now = Now { wall: UnixMs(1_767_225_600_000), mono: MonoMs(86_400_000) };
 
     fn run(engine: &mut Engine, slot: u32, words: &[String]) -> Outcome {
-        let mut input = format!("*{}\r\n", words.len());
-        for word in words {
-            input += &format!("${}\r\n{word}\r\n", word.len());
-        }
-        let mut input = input.into_bytes();
-        let mut ranges = Vec::new();
-        RequestParser::default().parse(&mut input, &mut ranges).expect("a request");
-        let args = Args::new(&input, &ranges);
         let client = ClientId { slot, generation: 0 };
-        let name = words[0].to_ascii_lowercase();
-        let command = COMMANDS.iter().find(|command| command.spec.name == name);
-        engine.call(
-            NOW,
-            command.expect("a command of the engine"),
-            &Call { client, resp: Resp::V2, args },
-        )
+        engine.call_words(NOW, client, Resp::V2, &words.iter().collect())
     }
 
     #[test]
