@@ -357,6 +357,7 @@ mod tests {
             ping_sent_at: UnixMs(0),
             pong_received_at: UnixMs(0),
             link: LinkState::Disconnected,
+            unusual_bus_port: None,
         };
         node.engine.load_nodes(node.now, &[peer]);
         let Ok(Some((_, AofRecord::LoadJob(record)))) = aof_record::next(GOLDEN) else {

@@ -2,12 +2,18 @@
 //!
 //! ```text
 //! <id> <ip>:<port> <flag>[,<flag>...] <ping sent> <pong received> connected|disconnected
+//! vars bus-port-<id> <bus port>
 //! ```
+//!
+//! The second kind of line is for the file alone, and only for a node that announced another
+//! bus port than its client port + 10000: without it such a node could not be dialled after
+//! a restart. C servers pass over variables that they do not know.
 //!
 //! What is known of the cluster hangs on this file, so it is read strictly: a line that
 //! is not as this module writes it is an error with its number and a reason, and the
 //! server does not start. The C server reads what is written here and the other way round.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
@@ -29,6 +35,9 @@ pub struct NodeLine {
     /// When the latest pong came; 0 when none has.
     pub pong_received_at: UnixMs,
     pub link: LinkState,
+    /// The bus port, when it is not `port` + 10000. It has a line of its own:
+    /// [`append_bus_port`].
+    pub unusual_bus_port: Option<u16>,
 }
 
 /// Whether there is a link to the node. For this node itself there always is.
@@ -48,6 +57,8 @@ const FLAG_NAMES: [(NodeFlags, &str); 6] = [
     (NodeFlags::LEAVING, "leaving"),
 ];
 const NO_FLAGS: &str = "noflags";
+const VARS: &[u8] = b"vars";
+const BUS_PORT_VAR: &[u8] = b"bus-port-";
 
 /// Appends a line and its end.
 pub fn append_line(out: &mut Vec<u8>, node: &NodeLine) {
@@ -68,6 +79,18 @@ pub fn append_line(out: &mut Vec<u8>, node: &NodeLine) {
         LinkState::Connected => b" connected\n",
         LinkState::Disconnected => b" disconnected\n",
     });
+}
+
+/// Appends the line that holds a node's bus port, if the node needs one.
+pub fn append_bus_port(out: &mut Vec<u8>, node: &NodeLine) {
+    let Some(bus_port) = node.unusual_bus_port else { return };
+    out.extend_from_slice(VARS);
+    out.push(b' ');
+    out.extend_from_slice(BUS_PORT_VAR);
+    out.extend_from_slice(&node.id.0);
+    out.push(b' ');
+    number::append_u64(out, u64::from(bus_port));
+    out.push(b'\n');
 }
 
 fn append_flags(out: &mut Vec<u8>, flags: NodeFlags) {
@@ -100,6 +123,7 @@ pub enum Reason {
     DuplicateId(NodeId),
     BadAddress,
     BadPort,
+    BadBusPort,
     UnknownFlag(String),
     BadTime,
     BadLinkState,
@@ -119,6 +143,7 @@ impl fmt::Display for NodesConfError {
             Reason::DuplicateId(id) => write!(f, "node {id} is there twice"),
             Reason::BadAddress => f.write_str("the address is not an IP address"),
             Reason::BadPort => f.write_str("the port is not a number from 0 to 65535"),
+            Reason::BadBusPort => f.write_str("the bus port is not a number from 1 to 65535"),
             Reason::UnknownFlag(flag) => write!(f, "unknown flag '{flag}'"),
             Reason::BadTime => f.write_str("a time is not a number"),
             Reason::BadLinkState => f.write_str("the link is neither connected nor disconnected"),
@@ -133,7 +158,8 @@ impl std::error::Error for NodesConfError {}
 /// Reads a whole file. Exactly one of its nodes is flagged [`NodeFlags::MYSELF`].
 ///
 /// C: cluster.c clusterLoadConfig, an empty file is as good as none: it has been created to
-/// be locked. A `vars` line is passed over.
+/// be locked. Variables that are not known are passed over, and so are bus ports of nodes
+/// that are not in the file.
 ///
 /// Differs from C: blank lines are errors, because no server writes them.
 pub fn parse(text: &[u8]) -> Result<Vec<NodeLine>, NodesConfError> {
@@ -142,12 +168,20 @@ pub fn parse(text: &[u8]) -> Result<Vec<NodeLine>, NodesConfError> {
         return Ok(nodes);
     }
     let mut ids: Vec<(NodeId, usize)> = Vec::new();
+    let mut bus_ports: BTreeMap<NodeId, u16> = BTreeMap::new();
     let mut has_myself = false;
     let mut line_count = 0;
     for line in text.strip_suffix(b"\n").unwrap_or(text).split(|&byte| byte == b'\n') {
         line_count += 1;
         let at_line = |reason| NodesConfError { line: line_count, reason };
-        let Some(node) = parse_line(line).map_err(at_line)? else { continue };
+        if line.contains(&0) {
+            return Err(at_line(Reason::NulByte));
+        }
+        if let Some(vars) = vars_of(line) {
+            bus_ports.extend(parse_bus_port(vars).map_err(at_line)?);
+            continue;
+        }
+        let node = parse_node(line).map_err(at_line)?;
         if node.flags.has(NodeFlags::MYSELF) {
             if has_myself {
                 return Err(at_line(Reason::SecondMyself));
@@ -161,6 +195,9 @@ pub fn parse(text: &[u8]) -> Result<Vec<NodeLine>, NodesConfError> {
         return Err(NodesConfError { line: line_count, reason: Reason::NoMyself });
     }
     refuse_duplicates(ids)?;
+    for node in &mut nodes {
+        node.unusual_bus_port = bus_ports.get(&node.id).copied();
+    }
     Ok(nodes)
 }
 
@@ -173,16 +210,30 @@ fn refuse_duplicates(mut ids: Vec<(NodeId, usize)>) -> Result<(), NodesConfError
     }
 }
 
-/// Reads one line; `None` for a `vars` line.
-fn parse_line(line: &[u8]) -> Result<Option<NodeLine>, Reason> {
-    if line.contains(&0) {
-        return Err(Reason::NulByte);
-    }
+/// The words of a `vars` line behind that word.
+fn vars_of(line: &[u8]) -> Option<&[u8]> {
+    let (word, vars) = line.split_at_checked(VARS.len())?;
+    let is_whole_word = matches!(vars.first(), None | Some(b' '));
+    (is_whole_word && word.eq_ignore_ascii_case(VARS)).then_some(vars)
+}
+
+/// Reads what a `vars` line says of a node's bus port, if that is what it is about.
+fn parse_bus_port(vars: &[u8]) -> Result<Option<(NodeId, u16)>, Reason> {
+    let mut words = vars.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
+    let Some(id) = words.next().and_then(|name| name.strip_prefix(BUS_PORT_VAR)) else {
+        return Ok(None);
+    };
+    let id = parse_id(id)?;
+    let bus_port = match (words.next().and_then(number::parse_digits), words.next()) {
+        (Some(bus_port), None) => u16::try_from(bus_port).ok().filter(|bus_port| *bus_port != 0),
+        _ => None,
+    };
+    Ok(Some((id, bus_port.ok_or(Reason::BadBusPort)?)))
+}
+
+fn parse_node(line: &[u8]) -> Result<NodeLine, Reason> {
     let mut fields = line.split(|&byte| byte == b' ');
     let field_count = fields.clone().count();
-    if fields.clone().next().is_some_and(|first| first.eq_ignore_ascii_case(b"vars")) {
-        return Ok(None);
-    }
     if field_count != 6 {
         return Err(Reason::FieldCount(field_count));
     }
@@ -197,7 +248,8 @@ fn parse_line(line: &[u8]) -> Result<Option<NodeLine>, Reason> {
         b"disconnected" => LinkState::Disconnected,
         _ => return Err(Reason::BadLinkState),
     };
-    Ok(Some(NodeLine { id, ip, port, flags, ping_sent_at, pong_received_at, link }))
+    let unusual_bus_port = None;
+    Ok(NodeLine { id, ip, port, flags, ping_sent_at, pong_received_at, link, unusual_bus_port })
 }
 
 fn parse_id(field: &[u8]) -> Result<NodeId, Reason> {
@@ -246,6 +298,7 @@ mod tests {
     fn write(nodes: &[NodeLine]) -> Vec<u8> {
         let mut text = Vec::new();
         nodes.iter().for_each(|node| append_line(&mut text, node));
+        nodes.iter().for_each(|node| append_bus_port(&mut text, node));
         text
     }
 
@@ -276,10 +329,26 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_file_and_a_vars_line_hold_no_nodes() {
+    fn an_empty_file_and_variables_of_others_hold_no_nodes() {
         assert_eq!(parse(b""), Ok(vec![]));
-        let text = [b"vars currentEpoch 3\n", GOLDEN].concat();
-        assert_eq!(parse(&text), parse(GOLDEN));
+        for vars in ["vars", "VARS currentEpoch 3 lastVoteEpoch 4", "vars  x"] {
+            let text = [vars.as_bytes(), b"\n", GOLDEN].concat();
+            assert_eq!(parse(&text), parse(GOLDEN));
+        }
+    }
+
+    #[test]
+    fn a_bus_port_has_a_line_of_its_own_wherever_it_stands() {
+        let nodes = parse(GOLDEN).expect("the C server writes valid files");
+        let bus_port = format!("vars bus-port-{} 7000\n", nodes[1].id);
+        let of_nobody = format!("vars bus-port-{} 7000\n", "a".repeat(40));
+        let expected = [nodes[0], NodeLine { unusual_bus_port: Some(7000), ..nodes[1] }, nodes[2]];
+        for text in [[bus_port.as_bytes(), GOLDEN].concat(), [GOLDEN, bus_port.as_bytes()].concat()]
+        {
+            assert_eq!(parse(&text).as_deref(), Ok(&expected[..]));
+        }
+        assert_eq!(write(&expected), [GOLDEN, bus_port.as_bytes()].concat());
+        assert_eq!(parse(&[of_nobody.as_bytes(), GOLDEN].concat()), Ok(nodes));
     }
 
     #[test]
@@ -304,6 +373,19 @@ mod tests {
                 format!("{b} :65536 noflags 0 0 connected"),
                 "the port is not a number from 0 to 65535".to_owned(),
             ),
+            (
+                format!("vars bus-port-{b}"),
+                "the bus port is not a number from 1 to 65535".to_owned(),
+            ),
+            (
+                format!("vars bus-port-{b} 0"),
+                "the bus port is not a number from 1 to 65535".to_owned(),
+            ),
+            (
+                format!("vars bus-port-{b} 1 2"),
+                "the bus port is not a number from 1 to 65535".to_owned(),
+            ),
+            ("vars bus-port-b 1".to_owned(), "the node ID is not 40 letters and digits".to_owned()),
             (format!("{b} :1 fail,x\r 0 0 connected"), "unknown flag 'x\\r'".to_owned()),
             (format!("{b} :1 noflags -1 0 connected"), "a time is not a number".to_owned()),
             (
@@ -344,12 +426,14 @@ mod tests {
             }),
             times: (u64, u64),
             linked: bool,
+            bus_port: u16,
         ) {
             let node = NodeLine {
                 id, ip, port, flags,
                 ping_sent_at: UnixMs(times.0),
                 pong_received_at: UnixMs(times.1),
                 link: if linked { LinkState::Connected } else { LinkState::Disconnected },
+                unusual_bus_port: (bus_port != 0).then_some(bus_port),
             };
             prop_assert_eq!(parse(&write(&[node])), Ok(vec![node]));
         }

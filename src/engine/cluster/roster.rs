@@ -96,6 +96,7 @@ fn line_of(now: Now, id: NodeId, flags: NodeFlags, contact: &Contact) -> NodeLin
             Some(_) => LinkState::Connected,
             None => LinkState::Disconnected,
         },
+        unusual_bus_port: contact.address.and_then(|address| address.unusual_bus_port()),
     }
 }
 
@@ -120,7 +121,7 @@ impl Engine {
         // C: clusterLoadConfig, the times in the file only tell that there was one.
         let loaded_at = |at: UnixMs| (at != UnixMs(0)).then_some(self.now.mono);
         let contact = Contact {
-            address: line.ip.and_then(|ip| Address::new(ip, line.port, None)),
+            address: line.ip.and_then(|ip| Address::new(ip, line.port, line.unusual_bus_port)),
             ping_sent_at: loaded_at(line.ping_sent_at),
             pong_received_at: loaded_at(line.pong_received_at),
             ..Contact::default()
@@ -136,6 +137,7 @@ impl Engine {
         let mut text = Vec::new();
         for line in self.cluster.node_lines(self.now) {
             nodes_conf::append_line(&mut text, &line);
+            nodes_conf::append_bus_port(&mut text, &line);
         }
         text
     }

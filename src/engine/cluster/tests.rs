@@ -26,6 +26,7 @@ fn line(id: NodeId, ip: IpAddr, flags: NodeFlags) -> NodeLine {
         ping_sent_at: UnixMs(0),
         pong_received_at: UnixMs(0),
         link: LinkState::Disconnected,
+        unusual_bus_port: None,
     }
 }
 
@@ -513,6 +514,14 @@ fn an_announced_address_is_what_others_dial_and_show() {
         assert_eq!(seen(&mut net, by, hidden), format!("{}:7000 {flags} connected", ip(8)));
         assert_eq!(net.reachable(by), 2, "gossip carries the bus port to {by}");
     }
+    let text = net.nodes[0].engine.nodes_conf();
+    let lines = nodes_conf::parse(&text).expect("what is written is read");
+    let mut restarted = Net::new(1);
+    let now = restarted.now();
+    restarted.nodes[0].engine.load_nodes(now, &lines);
+    let text = String::from_utf8(restarted.nodes[0].engine.nodes_conf()).expect("ASCII");
+    let vars: Vec<&str> = text.lines().filter(|line| line.starts_with("vars")).collect();
+    assert_eq!(vars, [format!("vars bus-port-{} 20001", node_id(2))], "only where it is needed");
 }
 
 #[test]
