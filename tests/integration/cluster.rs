@@ -6,83 +6,8 @@ use std::net::TcpStream;
 
 use disque::proto::reply_reader::Value;
 
+use crate::mesh::{Mesh, OPTIONS, figure};
 use crate::support::{Client, TestServer, bulk, error, eventually, integer, status, text};
-
-const OPTIONS: [&str; 2] = ["--cluster-node-timeout", "1000"];
-
-/// Servers that know each other.
-struct Mesh {
-    servers: Vec<TestServer>,
-    ids: Vec<String>,
-}
-
-impl Mesh {
-    fn of(count: usize) -> Self {
-        Self::at("127.0.0.1", (0..count).map(|_| TestServer::start_with(&OPTIONS)).collect())
-    }
-
-    /// Lets servers meet at an address of theirs.
-    fn at(ip: &str, servers: Vec<TestServer>) -> Self {
-        let mut first = servers[0].client();
-        for server in &servers[1..] {
-            let port = server.port();
-            assert_eq!(first.call(&format!("CLUSTER MEET {ip} {port}")), status("OK"));
-        }
-        let ids = servers.iter().map(|server| text(server.client().call("CLUSTER MYID")));
-        let mesh = Self { ids: ids.collect(), servers };
-        mesh.wait_until_whole();
-        mesh
-    }
-
-    fn client(&self, n: usize) -> Client {
-        self.servers[n].client()
-    }
-
-    /// The flags and link state that a node shows of another.
-    fn seen(&self, by: usize, whom: usize) -> Option<(String, String)> {
-        let nodes = text(self.client(by).call("CLUSTER NODES"));
-        let line = nodes.lines().find(|line| line.starts_with(&self.ids[whom]))?;
-        let words: Vec<&str> = line.split(' ').collect();
-        Some((words[2].into(), words[5].into()))
-    }
-
-    /// Waits until a node shows these flags of another.
-    #[track_caller]
-    fn wait_for(&self, by: usize, whom: usize, flags: &str) {
-        eventually(
-            || self.seen(by, whom),
-            |seen| seen.as_ref().is_some_and(|(seen, _)| seen == flags),
-        );
-    }
-
-    /// Waits until all see all, with links, nobody is under suspicion, and no handshake
-    /// is left over.
-    #[track_caller]
-    fn wait_until_whole(&self) {
-        let count = self.servers.len();
-        for by in 0..count {
-            for whom in (0..count).filter(|whom| *whom != by) {
-                let whole = Some(("noflags".into(), "connected".into()));
-                eventually(|| self.seen(by, whom), |seen| *seen == whole);
-            }
-            let known = i64::try_from(count).expect("a few nodes");
-            eventually(|| figure(&mut self.client(by), "known_nodes"), |seen| *seen == known);
-        }
-    }
-
-    fn signal(&self, n: usize, signal: i32) {
-        let pid = i32::try_from(self.servers[n].pid()).expect("process IDs are positive");
-        // SAFETY: kill only takes numbers; the process is our child and not yet waited for.
-        assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
-    }
-}
-
-/// A figure of CLUSTER INFO.
-fn figure(client: &mut Client, name: &str) -> i64 {
-    let info = text(client.call("CLUSTER INFO"));
-    let line = info.lines().find_map(|line| line.strip_prefix(&format!("cluster_{name}:")));
-    line.expect("CLUSTER INFO has the figure").parse().expect("a number")
-}
 
 #[test]
 fn nodes_that_met_are_told_to_clients_by_each_of_them() {
@@ -146,11 +71,11 @@ fn a_killed_node_fails_and_is_itself_again_after_its_restart() {
 #[test]
 fn a_frozen_node_fails_until_it_goes_on() {
     let mesh = Mesh::of(3);
-    mesh.signal(2, libc::SIGSTOP);
+    mesh.servers[2].signal(libc::SIGSTOP);
     for by in 0..2 {
         mesh.wait_for(by, 2, "fail");
     }
-    mesh.signal(2, libc::SIGCONT);
+    mesh.servers[2].signal(libc::SIGCONT);
     mesh.wait_until_whole();
 }
 
@@ -188,12 +113,23 @@ fn a_node_that_leaves_turns_its_clients_away_and_stores_elsewhere() {
     mesh.wait_until_whole();
 }
 
-#[test]
-fn a_node_that_was_reset_is_alone_under_a_new_id() {
+/// A mesh of two whose first node has a job, and a client that waits for others.
+fn mesh_with_somebody_waiting() -> (Mesh, Client) {
     let mesh = Mesh::of(2);
+    let mut waiting = mesh.client(0);
+    waiting.send_command("GETJOB FROM others");
     let mut client = mesh.client(0);
+    eventually(|| text(client.call("INFO clients")), |info| info.contains("blocked_clients:1"));
     assert!(text(client.call("ADDJOB q body 5000 REPLICATE 1")).starts_with("D-"));
+    (mesh, waiting)
+}
+
+#[test]
+fn a_node_that_was_reset_hard_is_alone_under_a_new_id() {
+    let (mesh, mut waiting) = mesh_with_somebody_waiting();
+    let mut client = mesh.client(0);
     assert_eq!(client.call("CLUSTER RESET HARD"), status("OK"));
+    assert_eq!(waiting.reply(), Value::NullArray);
     assert_ne!(text(client.call("CLUSTER MYID")), mesh.ids[0]);
     assert_eq!(figure(&mut client, "known_nodes"), 1);
     assert_eq!(integer(client.call("QLEN q")), 0);
@@ -201,14 +137,37 @@ fn a_node_that_was_reset_is_alone_under_a_new_id() {
 }
 
 #[test]
+fn a_node_that_was_reset_keeps_its_id_and_is_found_again_by_meet() {
+    let (mesh, mut waiting) = mesh_with_somebody_waiting();
+    let mut client = mesh.client(0);
+    assert_eq!(client.call("CLUSTER RESET"), status("OK"));
+    assert_eq!(waiting.reply(), Value::NullArray);
+    assert_eq!(text(client.call("CLUSTER MYID")), mesh.ids[0]);
+    assert_eq!(figure(&mut client, "known_nodes"), 1);
+    assert_eq!(integer(client.call("QLEN q")), 0);
+    mesh.meet(0, 1);
+    mesh.wait_until_whole();
+}
+
+#[test]
 fn nodes_meet_over_ipv6() {
-    let options = [&OPTIONS[..], &["--bind", "127.0.0.1", "::1"]].concat();
-    let servers = (0..2).map(|_| TestServer::start_with(&options)).collect();
-    let mesh = Mesh::at("::1", servers);
-    let nodes = text(mesh.client(0).call("CLUSTER NODES"));
-    for server in &mesh.servers {
-        assert!(nodes.contains(&format!(" ::1:{} ", server.port())), "{nodes}");
+    let options = [&OPTIONS[..], &["--bind", "::1", "127.0.0.1"]].concat();
+    let servers = (0..3).map(|_| TestServer::start_with(&options)).collect();
+    let mut mesh = Mesh::at("::1", servers);
+    for n in 0..3 {
+        let nodes = text(mesh.client(n).call("CLUSTER NODES"));
+        for server in &mesh.servers {
+            assert!(nodes.contains(&format!(" ::1:{} ", server.port())), "{nodes}");
+        }
     }
+    let id = text(mesh.client(0).call("ADDJOB q body 5000 REPLICATE 3"));
+    assert_ne!(mesh.client(2).call(&format!("SHOW {id}")), Value::NullBulk);
+    mesh.servers[2].stop_by(libc::SIGKILL);
+    for by in 0..2 {
+        mesh.wait_for(by, 2, "fail");
+    }
+    mesh.servers[2].start_again(&options);
+    mesh.wait_until_whole();
 }
 
 #[test]

@@ -1,13 +1,20 @@
 //! The server program over real sockets, one behaviour a test. `support` starts it on a
-//! free port in a folder of its own; each other file is a family of behaviours.
+//! free port in a folder of its own, `mesh` several that know each other; `bus_peer`
+//! is a node made by hand, and `bus_proxy` the network between nodes; each other file is a family of behaviours.
 
 mod admin;
 mod aof;
+mod bus_peer;
+mod bus_proxy;
 mod cluster;
 mod config;
 mod connection;
+mod hostile_bus;
 mod info;
 mod limits;
+mod membership;
+mod mesh;
+mod partition;
 mod pipeline;
 mod process;
 mod startup;

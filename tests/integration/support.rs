@@ -67,6 +67,12 @@ impl TestServer {
         assert!(wait_for(&mut self.process, self.port), "the server did not start again");
     }
 
+    /// Starts a server that has ended again, in its folder and on another port.
+    pub fn start_again_on(&mut self, port: u16, options: &[&str]) {
+        self.port = port;
+        self.start_again(options);
+    }
+
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -94,6 +100,11 @@ impl TestServer {
         let pid = i32::try_from(self.process.id()).expect("process IDs are positive");
         // SAFETY: kill only takes numbers; the process is our child and not yet waited for.
         assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+    }
+
+    /// What the server has logged so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).expect("the server logs")
     }
 
     /// Waits until the server has ended.

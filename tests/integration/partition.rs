@@ -1,0 +1,154 @@
+//! Nodes whose network is cut, slow, deaf on one side or damages what it carries, and what
+//! becomes of them and their jobs, then and once it is whole again.
+
+use std::fs;
+use std::time::Duration;
+
+use disque::proto::reply_reader::Value;
+
+use crate::bus_proxy::{Fate, ProxiedMesh};
+use crate::mesh::{Mesh, figure};
+use crate::support::{error, eventually, integer, text};
+
+const NOT_ENOUGH: &str = "NOREPL Not enough reachable nodes for the requested replication level";
+
+/// Waits until a job has left all nodes.
+#[track_caller]
+fn wait_until_gone(mesh: &Mesh, id: &str) {
+    for n in 0..mesh.servers.len() {
+        let shown = || mesh.client(n).call(&format!("SHOW {id}"));
+        eventually(shown, |shown| *shown == Value::NullBulk);
+    }
+}
+
+#[test]
+fn two_nodes_that_a_third_reaches_suspect_each_other_and_are_not_failing() {
+    let net = ProxiedMesh::of(3);
+    let mesh = &net.mesh;
+    let id = text(mesh.client(0).call("ADDJOB q body 5000 REPLICATE 3"));
+    net.split(&[0], &[1]);
+    mesh.wait_for(0, 1, "fail?");
+    mesh.wait_for(1, 0, "fail?");
+    assert_eq!(mesh.client(0).call("ADDJOB q body 5000 REPLICATE 3"), error(NOT_ENOUGH));
+    let other = text(mesh.client(0).call("ADDJOB q body 5000 REPLICATE 2"));
+    assert_eq!(integer(mesh.client(1).call(&format!("ACKJOB {id}"))), 1);
+    // Not known there: the acknowledgement alone is kept, and told to all.
+    assert_eq!(integer(mesh.client(1).call(&format!("ACKJOB {other}"))), 0);
+    for whom in 0..2 {
+        let seen = mesh.seen(2, whom).expect("it is known");
+        assert_eq!((&*seen.flags, &*seen.link), ("noflags", "connected"));
+        let suspect = mesh.seen(1 - whom, whom).expect("it is known");
+        assert_eq!(suspect.flags, "fail?");
+    }
+    net.wires.heal();
+    mesh.wait_until_whole();
+    wait_until_gone(mesh, &id);
+    wait_until_gone(mesh, &other);
+}
+
+#[test]
+fn both_sides_of_a_split_work_on_and_are_one_again_afterwards() {
+    let net = ProxiedMesh::of(5);
+    let mesh = &net.mesh;
+    let (minority, majority) = ([0, 1], [2, 3, 4]);
+    let before = text(mesh.client(0).call("ADDJOB q before 5000 REPLICATE 5"));
+    net.split(&minority, &majority);
+    for by in majority {
+        minority.iter().for_each(|&whom| mesh.wait_for(by, whom, "fail"));
+    }
+    for by in minority {
+        majority.iter().for_each(|&whom| mesh.wait_for(by, whom, "fail?"));
+    }
+    for (n, copies) in [(0, 2), (4, 3)] {
+        let mut client = mesh.client(n);
+        let add = |copies: usize| format!("ADDJOB q {n} 5000 REPLICATE {copies}");
+        assert_eq!(client.call(&add(copies + 1)), error(NOT_ENOUGH));
+        assert!(text(client.call(&add(copies))).starts_with("D-"));
+    }
+    // Acked where only some of its copies can hear of it.
+    assert_eq!(integer(mesh.client(4).call(&format!("ACKJOB {before}"))), 1);
+    net.wires.heal();
+    mesh.wait_until_whole();
+    wait_until_gone(mesh, &before);
+    // What each side added is delivered, wherever one asks.
+    let mut bodies = Vec::new();
+    let mut client = mesh.client(2);
+    while bodies.len() < 2 {
+        let Value::Array(jobs) = client.call("GETJOB FROM q") else { panic!("jobs are an array") };
+        for job in jobs {
+            let Value::Array(job) = job else { panic!("a job has three fields") };
+            let [_, id, body] = <[Value; 3]>::try_from(job).expect("a job has three fields");
+            assert_eq!(integer(client.call(&format!("ACKJOB {}", text(id)))), 1);
+            bodies.push(text(body));
+        }
+    }
+    bodies.sort();
+    assert_eq!(bodies, ["0", "4"]);
+}
+
+#[test]
+fn a_node_that_hears_nobody_is_failing_for_all_and_nobody_else_is() {
+    let net = ProxiedMesh::of(3);
+    let mesh = &net.mesh;
+    net.set(&[0, 1], &[2], Fate::Swallow);
+    for by in 0..2 {
+        mesh.wait_for(by, 2, "fail");
+        // The deaf node suspects them, and says so.
+        mesh.wait_for(2, by, "fail?");
+    }
+    for (by, whom) in [(0, 1), (1, 0)] {
+        assert_eq!(mesh.seen(by, whom).expect("it is known").flags, "noflags");
+    }
+    net.wires.heal();
+    mesh.wait_until_whole();
+}
+
+#[test]
+fn a_slow_network_is_no_failure() {
+    let net = ProxiedMesh::of(3);
+    let mesh = &net.mesh;
+    net.set(&[0, 1, 2], &[0, 1, 2], Fate::Late(Duration::from_millis(100)));
+    let mut client = mesh.client(0);
+    let id = text(client.call("ADDJOB q body 5000 REPLICATE 3"));
+    assert_eq!(integer(client.call(&format!("ACKJOB {id}"))), 1);
+    wait_until_gone(mesh, &id);
+    let received = figure(&mut client, "stats_messages_received");
+    eventually(|| figure(&mut client, "stats_messages_received"), |now| *now > received + 20);
+    for whom in 1..3 {
+        assert_eq!(mesh.seen(0, whom).expect("it is known").flags, "noflags");
+    }
+}
+
+#[test]
+fn links_that_damage_what_they_carry_change_no_table_for_good() {
+    const ENOUGH: usize = 150;
+    let net = ProxiedMesh::of(3);
+    let mesh = &net.mesh;
+    net.set(&[0, 1, 2], &[0, 1, 2], Fate::Damage);
+    let mut client = mesh.client(0);
+    while net.wires.damaged_count() < ENOUGH {
+        // As many copies as can be had just now: some frames of it are damaged.
+        client.call("ADDJOB q body 100 REPLICATE 2 RETRY 1");
+    }
+    net.wires.heal();
+    mesh.wait_until_whole();
+    for n in 0..3 {
+        assert_eq!(mesh.servers[n].log().matches("panicked").count(), 0);
+    }
+}
+
+#[test]
+fn the_bus_port_that_a_peer_announced_is_dialled_after_a_restart() {
+    let mut net = ProxiedMesh::of(2);
+    let conf = fs::read_to_string(net.mesh.servers[0].folder().join("nodes.conf"));
+    let vars = format!("vars bus-port-{} ", net.mesh.ids[1]);
+    assert!(conf.expect("it was saved").contains(&vars));
+    // The peer cannot come by itself, and its proxy counts who dials it.
+    net.mesh.servers[1].signal(libc::SIGSTOP);
+    net.mesh.servers[0].stop_by(libc::SIGKILL);
+    let accepted = net.wires.accepted_count();
+    net.start_again(0);
+    eventually(|| net.wires.accepted_count(), |now| *now > accepted);
+    net.mesh.servers[1].signal(libc::SIGCONT);
+    net.mesh.wait_until_whole();
+}
