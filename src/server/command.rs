@@ -22,6 +22,8 @@ use crate::base::ids::ClientId;
 use crate::base::memory;
 use crate::engine::command::{COMMANDS, Call, Command, Flags, Outcome, Spec};
 
+/// The memory level from which a node takes no copies.
+const NO_COPIES: u8 = 1;
 /// The memory level from which commands that add are refused.
 const OVER_LIMIT: u8 = 2;
 /// Jobs evicted between two looks at the memory in use.
@@ -206,7 +208,7 @@ impl Server {
         if self.is_stranger(call.client) && !lets_in(spec, call) {
             return self.refuse(call, "NOAUTH Authentication required.");
         }
-        if self.config.maxmemory > 0 && !self.make_room() && spec.flags.has(Flags::DENYOOM) {
+        if self.config.maxmemory > 0 && !self.make_room(spec) && spec.flags.has(Flags::DENYOOM) {
             return self.refuse(call, "OOM command not allowed when used memory > 'maxmemory'.");
         }
         // Differs from C, which refuses all that writes: consumers must be able to drain a
@@ -234,30 +236,31 @@ impl Server {
             && !self.client(client).is_some_and(|client| client.is_authenticated)
     }
 
-    /// Takes the engine to the memory level of the moment and has it evict what may go.
-    /// Tells whether memory is below the limit then.
-    fn make_room(&mut self) -> bool {
-        if self.measure_memory() < OVER_LIMIT {
-            return true;
+    /// Takes the engine to the memory level of the moment and has it evict what may go:
+    /// over the limit before any command, and before one that adds as soon as the engine
+    /// would take no copies, lest jobs that are over keep new ones out. Tells whether
+    /// memory is below the limit then.
+    fn make_room(&mut self, spec: &Spec) -> bool {
+        let too_high = if spec.flags.has(Flags::DENYOOM) { NO_COPIES } else { OVER_LIMIT };
+        if self.measure_memory() >= too_high
+            && self.config.maxmemory_policy != MaxmemoryPolicy::NoEviction
+        {
+            let started = Instant::now();
+            self.evict_below(too_high, started + EVICTION_MAX);
+            self.note_latency(Event::EvictionCycle, started.elapsed());
         }
-        if self.config.maxmemory_policy == MaxmemoryPolicy::NoEviction {
-            return false;
-        }
-        let started = Instant::now();
-        let has_room = self.evict_until(started + EVICTION_MAX);
-        self.note_latency(Event::EvictionCycle, started.elapsed());
-        has_room
+        self.engine.memory_level() < OVER_LIMIT
     }
 
-    /// Evicts until memory is below the limit, nothing is found, or time is up.
-    fn evict_until(&mut self, give_up_at: Instant) -> bool {
+    /// Evicts until memory is below a level, nothing is found, or time is up.
+    fn evict_below(&mut self, level: u8, give_up_at: Instant) {
         loop {
             let evicted = self.engine.evict(self.clock.now, EVICTED_AT_ONCE);
-            if self.measure_memory() < OVER_LIMIT {
-                return true;
-            }
-            if evicted < EVICTED_AT_ONCE || Instant::now() > give_up_at {
-                return false;
+            if self.measure_memory() < level
+                || evicted < EVICTED_AT_ONCE
+                || Instant::now() > give_up_at
+            {
+                return;
             }
         }
     }
@@ -269,7 +272,8 @@ impl Server {
         let level = match max {
             0 => 0,
             _ if used > percent(95) => OVER_LIMIT,
-            _ => u8::from(used > percent(75)),
+            _ if used > percent(75) => NO_COPIES,
+            _ => 0,
         };
         if level != self.engine.memory_level() {
             self.engine.set_memory_level(self.clock.now, level);

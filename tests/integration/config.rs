@@ -159,20 +159,6 @@ fn more_clients_than_the_system_allows_are_refused_at_once() {
 }
 
 #[test]
-fn a_memory_limit_below_what_is_in_use_refuses_additions_only() {
-    let server = TestServer::start();
-    let mut client = server.client();
-    assert_eq!(client.call("CONFIG SET maxmemory 1"), status("OK"));
-    assert_eq!(client.call("PING"), status("PONG"));
-    // Without a copy of its own the node needs another one, and there is none.
-    let reply = client.call("ADDJOB q body 0");
-    assert!(matches!(reply, Value::Error(_)), "{reply:?}");
-    assert_eq!(client.call("GETJOB NOHANG FROM q"), Value::NullArray);
-    assert_eq!(client.call("CONFIG SET maxmemory 0"), status("OK"));
-    assert!(matches!(client.call("ADDJOB q body 0"), Value::Status(_)));
-}
-
-#[test]
 fn a_password_counts_from_the_next_command_on() {
     let server = TestServer::start();
     let mut client = server.client();
@@ -201,7 +187,7 @@ fn the_working_directory_can_be_changed() {
     assert_eq!(value(&mut client, "dir"), start_dir.join("below").to_str().expect("text"));
     assert_eq!(
         client.call("CONFIG SET dir nowhere"),
-        error("ERR Changing directory: No such file or directory (os error 2)")
+        error("ERR Changing directory: No such file or directory")
     );
 }
 
@@ -276,6 +262,6 @@ fn a_rewrite_that_fails_leaves_the_file_and_the_server_alone() {
     fs::remove_file(&file).expect("it is ours");
     fs::create_dir(&file).expect("its place is free");
     let reply = server.client().call("CONFIG REWRITE");
-    assert!(matches!(reply, Value::Error(_)), "{reply:?}");
+    assert_eq!(reply, error("ERR Rewriting config file: Is a directory"));
     assert_eq!(server.client().call("PING"), status("PONG"));
 }

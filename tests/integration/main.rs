@@ -15,6 +15,7 @@ mod limits;
 mod membership;
 mod mesh;
 mod partition;
+mod memory;
 mod pipeline;
 mod process;
 mod startup;
