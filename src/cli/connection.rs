@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
 
-use super::failure::{Failure, reason};
+use super::failure::Failure;
+use crate::base::reason::reason;
 use crate::proto::reply_reader::{ReplyReader, Value};
 use crate::proto::request;
 

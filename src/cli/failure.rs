@@ -7,6 +7,7 @@ use std::fmt;
 use std::io;
 
 use super::connection::Address;
+use crate::base::reason::reason;
 
 /// Exit status when something did not work.
 pub const STATUS_FAILED: u8 = 1;
@@ -64,26 +65,5 @@ impl fmt::Display for Failure {
             }
             Failure::Told(sentence) | Failure::Unsupported(sentence) => f.write_str(sentence),
         }
-    }
-}
-
-/// Returns what the system says about an error, as strerror and gai_strerror
-/// word it: without the number and the prefix that std adds.
-pub fn reason(error: &io::Error) -> String {
-    let text = error.to_string();
-    let text = text.strip_prefix("failed to lookup address information: ").unwrap_or(&text);
-    match text.find(" (os error ") {
-        Some(end) => text[..end].to_string(),
-        None => text.to_string(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reasons_read_like_the_systems_own() {
-        assert_eq!(reason(&io::Error::from_raw_os_error(libc::ECONNREFUSED)), "Connection refused");
     }
 }

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 
 use super::connection::Connection;
-use super::failure::{Failure, reason};
+use super::failure::Failure;
 use super::options::{LatencyReport, Options};
 use super::terminal;
+use crate::base::reason::reason;
 
 /// Pause between two samples. C: LATENCY_SAMPLE_RATE.
 const SAMPLE_EVERY: Duration = Duration::from_millis(10);

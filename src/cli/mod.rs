@@ -33,7 +33,8 @@ use std::ffi::OsString;
 use std::io::Read;
 use std::process::ExitCode;
 
-use failure::{Failure, STATUS_FAILED, reason};
+use crate::base::reason::reason;
+use failure::{Failure, STATUS_FAILED};
 use options::{Mode, Options, Request, Surroundings};
 use session::{Outcome, Session, show_help};
 

@@ -10,9 +10,10 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use super::connection::{Connection, Stream};
-use super::failure::{Failure, STATUS_FAILED, reason};
+use super::failure::{Failure, STATUS_FAILED};
 use super::options::Options;
 use super::terminal;
+use crate::base::reason::reason;
 use crate::proto::reply_reader::Value;
 use crate::proto::request;
 

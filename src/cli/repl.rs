@@ -19,11 +19,12 @@ use rustyline::validate::Validator;
 use rustyline::{CompletionType, Config, Context, Editor, Helper};
 
 use super::connection::Address;
-use super::failure::{Failure, STATUS_FAILED, reason};
+use super::failure::{Failure, STATUS_FAILED};
 use super::help;
 use super::options::{Options, Repeat};
 use super::session::{Outcome, Session, show_help};
 use super::terminal::{self, CLEAR_SCREEN};
+use crate::base::reason::reason;
 use crate::proto::quoting;
 
 /// Commands that took this long have their time shown.

@@ -4,7 +4,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, IsTerminal, Write};
 use std::os::fd::AsRawFd;
 
-use super::failure::{Failure, reason};
+use super::failure::Failure;
+use crate::base::reason::reason;
 
 /// Moves to the top left corner of an emptied screen.
 pub const CLEAR_SCREEN: &str = "\x1b[H\x1b[2J";

@@ -19,6 +19,7 @@ use super::ending::Rewrite;
 use super::info::{self, AofFacts, LoadingFacts, PersistenceFacts};
 use super::lanes::empty;
 use super::latency::Event;
+use crate::base::reason::reason;
 use crate::base::time::{MonoMs, Now};
 use crate::engine::More;
 use crate::engine::config::{Aof as EngineAof, EngineConfig};
@@ -85,8 +86,7 @@ impl Persistence {
 
     /// Why records are not safe at the moment, if so, as the C server words it.
     pub fn write_error(&self) -> Option<String> {
-        let text = self.aof.failure()?.to_string();
-        Some(text.split(" (os error").next().unwrap_or_default().to_owned())
+        self.aof.failure().map(|error| reason(&error))
     }
 
     /// Whether jobs are still being read from the append only file.

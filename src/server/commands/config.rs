@@ -7,6 +7,7 @@ use std::env;
 
 use crate::base::glob::{self, Case};
 use crate::base::memory;
+use crate::base::reason::reason;
 use crate::engine::command::{Call, Outcome};
 use crate::server::config::Config;
 use crate::server::config::directives::{self, Directive};
@@ -87,7 +88,7 @@ fn apply(server: &mut Server, directive: &Directive, mut next: Config) -> Result
             let dir = config_file::working_dir(&server.config.dir.join(&next.dir));
             next.dir = dir
                 .and_then(|dir| env::set_current_dir(&dir).map(|()| dir))
-                .map_err(|e| format!("Changing directory: {e}"))?;
+                .map_err(|e| format!("Changing directory: {}", reason(&e)))?;
         }
         "appendonly" if next.appendonly != server.config.appendonly => {
             server.switch_append_only(next.appendonly)?;
@@ -120,7 +121,7 @@ fn rewrite(server: &mut Server) -> Result<(), Vec<u8>> {
         }
         Err(e) => {
             log::warn!("CONFIG REWRITE could not write {}: {e}", path.display());
-            Err(format!("Rewriting config file: {e}").into_bytes())
+            Err(format!("Rewriting config file: {}", reason(&e)).into_bytes())
         }
     }
 }
