@@ -3,7 +3,15 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write as _;
+use std::net::TcpListener;
 use std::process::{Command, Output, Stdio};
+
+use disque::proto::aof_record;
+use disque::proto::reply_reader::Value;
+
+use crate::support::{Client, TestServer, bulk, error, eventually, free_port, status, text};
+
+const AOF: &[u8] = include_bytes!("../golden/disque.aof");
 
 fn program() -> Command {
     Command::new(env!("CARGO_BIN_EXE_disque-server"))
@@ -130,4 +138,115 @@ fn what_a_configuration_cannot_say_is_refused_in_one_line() {
 fn a_configuration_file_that_cannot_be_read_is_named() {
     let report = refused(&["/nonexistent/disque.conf"], "");
     assert!(report.last().is_some_and(|line| line.contains("/nonexistent/disque.conf")));
+}
+
+#[test]
+fn the_configuration_may_come_from_standard_input() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let port = free_port();
+    let mut process = program()
+        .args(["-", "--hz", "40"])
+        .current_dir(folder.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("the program starts");
+    let mut stdin = process.stdin.take().expect("it is a pipe");
+    write!(stdin, "port {port}\nbind 127.0.0.1\nhz 20\ntimeout 99\n").expect("it reads");
+    drop(stdin);
+    let stream = eventually(|| std::net::TcpStream::connect(("127.0.0.1", port)), Result::is_ok);
+    let mut client = Client::over(stream.expect("it listens"));
+    for (name, value) in [("timeout", "99"), ("hz", "40")] {
+        let pair = Value::Array(vec![bulk(name), bulk(value)]);
+        assert_eq!(client.call(&format!("CONFIG GET {name}")), pair);
+    }
+    let rewrite = client.call("CONFIG REWRITE");
+    assert_eq!(rewrite, error("ERR The server is running without a config file"));
+    assert!(client.send_command("SHUTDOWN").is_closed());
+    assert!(process.wait().expect("it is our child").success());
+}
+
+#[test]
+fn files_have_the_names_that_directives_give_them() {
+    let options = [
+        "--appendonly",
+        "yes",
+        "--appendfilename",
+        "jobs.aof",
+        "--cluster-config-file",
+        "peers.conf",
+    ];
+    let server = TestServer::start_with(&options);
+    text(server.client().call("ADDJOB q body 0"));
+    let in_folder = |name: &str| server.folder().join(name).exists();
+    assert!(in_folder("jobs.aof") && in_folder("peers.conf"));
+    assert!(!in_folder("disque.aof") && !in_folder("nodes.conf"));
+}
+
+/// Runs with options in a folder until the program gives up; returns what it says.
+fn gives_up(folder: &std::path::Path, port: u16, options: &[&str]) -> String {
+    let output = program()
+        .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
+        .args(options)
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .output()
+        .expect("the program starts");
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    String::from_utf8_lossy(&output.stdout).into_owned() + &stderr(&output)
+}
+
+#[test]
+fn a_port_that_is_taken_ends_the_start() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let port = free_port();
+    let _clients = TcpListener::bind(("127.0.0.1", port)).expect("it is free");
+    let said = gives_up(folder.path(), port, &[]);
+    assert!(said.contains(&format!("127.0.0.1:{port}")) && said.contains("in use"), "{said}");
+    let other = free_port();
+    let _bus = TcpListener::bind(("127.0.0.1", other + 10_000)).expect("it is free");
+    let said = gives_up(folder.path(), other, &[]);
+    assert!(said.contains(&(other + 10_000).to_string()) && said.contains("in use"), "{said}");
+}
+
+#[test]
+fn two_servers_do_not_share_a_nodes_file() {
+    let server = TestServer::start();
+    let said = gives_up(server.folder(), free_port(), &[]);
+    assert!(said.contains("nodes.conf") && said.contains("cluster-config-file"), "{said}");
+    assert_eq!(server.client().call("PING"), status("PONG"));
+}
+
+#[test]
+fn a_nodes_file_that_makes_no_sense_or_cannot_be_made_ends_the_start() {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("nodes.conf"), "vars a b\n\nnonsense\n").expect("writable");
+    let said = gives_up(folder.path(), free_port(), &[]);
+    assert!(said.contains("nodes.conf") && said.contains("line 2"), "{said}");
+    let said = gives_up(folder.path(), free_port(), &["--cluster-config-file", "no/nodes.conf"]);
+    assert!(said.contains("no/nodes.conf: No such file or directory"), "{said}");
+}
+
+#[test]
+fn while_the_file_is_loaded_only_what_needs_no_jobs_is_answered() {
+    const RECORDS: usize = 600_000;
+    let (len, _) = aof_record::next(AOF).expect("it is whole").expect("it has records");
+    let folder = tempfile::tempdir().expect("a folder");
+    // Loading takes a second or two, and looks at clients every few milliseconds.
+    fs::write(folder.path().join("disque.aof"), AOF[..len].repeat(RECORDS)).expect("writable");
+    let mut server = TestServer::start_in(folder, &["--appendonly", "yes"]);
+    let mut client = server.client();
+    let refused = ["PING", "ADDJOB q body 0", "GETJOB NOHANG FROM q", "HELLO", "CONFIG GET hz"];
+    let lines = refused.into_iter().chain(["INFO persistence", "COMMAND COUNT", "LATENCY LATEST"]);
+    client.send(lines.map(|line| format!("{line}\r\n")).collect::<String>());
+    for command in refused {
+        let loading = error("LOADING Disque is loading the dataset in memory");
+        assert_eq!(client.reply(), loading, "{command}");
+    }
+    let info = text(client.reply());
+    assert!(info.contains("\r\nloading:1\r\n"), "{info}");
+    assert!(info.contains(&format!("\r\nloading_total_bytes:{}\r\n", RECORDS * len)), "{info}");
+    assert!(matches!(client.reply(), Value::Integer(_)));
+    assert_eq!(client.reply(), Value::Array(vec![]));
+    assert_eq!(server.stop_by(libc::SIGTERM).code(), Some(0));
 }

@@ -56,6 +56,19 @@ class RedisBenchmark(unittest.TestCase):
         for name in ("PING_INLINE", "PING_MBULK"):
             self.assertRegex(printed, rf"{name}: [0-9.]+ requests per second")
 
+    def test_commands_of_disque_run(self):
+        queue = self.id()
+
+        def runs(*command):
+            # It ends with an error and status 1 at the first error reply.
+            printed = run("redis-benchmark", "-n", "5000", "-P", "8", "-c", "20", "-q", *command)
+            self.assertIn("requests per second", printed)
+
+        runs("ADDJOB", queue, "body", "0")
+        self.assertEqual(run("redis-cli", "QLEN", queue), "5000\n")
+        runs("GETJOB", "NOHANG", "FROM", queue)
+        self.assertEqual(run("redis-cli", "QLEN", queue), "0\n")
+
 
 if __name__ == "__main__":
     unittest.main()
