@@ -1,6 +1,7 @@
 //! The server program over real sockets, one behaviour a test. `support` starts it on a
-//! free port in a folder of its own, `mesh` several that know each other; `bus_peer`
-//! is a node made by hand, and `bus_proxy` the network between nodes; each other file is a family of behaviours.
+//! free port in a folder of its own, `mesh` several that know each other; `bus_peer` is a
+//! node made by hand, and `bus_proxy` the network between nodes; each other file is a family
+//! of behaviours.
 
 mod admin;
 mod aof;
@@ -13,9 +14,9 @@ mod hostile_bus;
 mod info;
 mod limits;
 mod membership;
+mod memory;
 mod mesh;
 mod partition;
-mod memory;
 mod pipeline;
 mod process;
 mod startup;
