@@ -29,7 +29,7 @@ use crate::store::aof::{
 };
 use crate::store::aof_load::{AofReader, LoadError, Progress};
 use crate::store::aof_rewrite::{Stream, remove_leftovers};
-use crate::store::fsync::Wake;
+use crate::store::fsync::{DiskThread, Wake};
 
 /// The kind of the token under which the disk's thread wakes the loop.
 pub const DISK_TOKENS: u8 = 5;
@@ -66,8 +66,9 @@ impl Persistence {
         if let Err(e) = remove_leftovers(path) {
             log::warn!("Can't look for files that a rewrite left behind: {e}");
         }
-        let aof = Aof::new(path.into(), options(config), wake)
-            .map_err(|e| format!("Can't start the disk's thread: {e}"))?;
+        let disk =
+            DiskThread::start(wake).map_err(|e| format!("Can't start the disk's thread: {e}"))?;
+        let aof = Aof::new(path.into(), options(config), disk);
         let mut persistence = Self { aof, load: None, rewrite_from: 0 };
         if config.appendonly || config.aof_enqueue_jobs_once {
             let reader = AofReader::open(path).map_err(|e| unreadable(&e))?;

@@ -19,11 +19,11 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use super::aof_rewrite::{self, Rewrite, Stream};
 use super::append_file::AppendFile;
-use super::fsync::{DiskThread, Event, Task, Ticket, Wake};
+use super::disk::{Disk, Event, Task, Ticket};
+use super::fsync::DiskThread;
 use crate::base::time::MonoMs;
 
 /// How long written bytes may wait for their sync under `EverySecond`, in ms.
@@ -88,6 +88,8 @@ struct BackgroundSync {
     is_due: bool,
     in_flight: Option<Ticket>,
     begun_at: MonoMs,
+    /// Why a sync failed. The system may have forgotten what it did not bring to the disk,
+    /// so a later sync that works means nothing: only another file is good again.
     error: Option<io::Error>,
     /// The sync in flight was counted as one that others wait for.
     is_counted: bool,
@@ -120,19 +122,19 @@ pub enum LastRewrite {
     Failed,
 }
 
-pub struct Aof {
+pub struct Aof<D: Disk = DiskThread> {
     path: PathBuf,
     options: AofOptions,
-    disk: DiskThread,
+    disk: D,
     state: AofState,
     /// There is one if and only if the state is `On`.
-    current: Option<AppendFile>,
+    current: Option<AppendFile<D::File>>,
     base_len: u64,
     sync: BackgroundSync,
     write_error: Option<io::Error>,
     written_at: MonoMs,
     error_logged_at: Option<MonoMs>,
-    rewrite: Option<Rewrite>,
+    rewrite: Option<Rewrite<D::File>>,
     rewrite_begun_at: MonoMs,
     /// After a failure, no rewrite begins by itself before this.
     rewrite_again_at: MonoMs,
@@ -140,14 +142,14 @@ pub struct Aof {
     last_rewrite_secs: Option<u64>,
 }
 
-impl Aof {
-    /// An append only file that is off, under this path. `wake` is called on the disk's
-    /// thread whenever [`Aof::handle_events`] has something to do.
-    pub fn new(path: PathBuf, options: AofOptions, wake: Wake) -> io::Result<Self> {
-        Ok(Self {
+impl<D: Disk> Aof<D> {
+    /// An append only file that is off, under this path. Whenever the disk has an event,
+    /// [`Aof::handle_events`] is to be called.
+    pub fn new(path: PathBuf, options: AofOptions, disk: D) -> Self {
+        Self {
             path,
             options,
-            disk: DiskThread::start(wake)?,
+            disk,
             state: AofState::Off,
             current: None,
             base_len: 0,
@@ -160,7 +162,7 @@ impl Aof {
             rewrite_again_at: MonoMs(0),
             last_rewrite: LastRewrite::Ok,
             last_rewrite_secs: None,
-        })
+        }
     }
 
     pub fn path(&self) -> &Path {
@@ -182,10 +184,12 @@ impl Aof {
 
     /// Turns it on with the file as it stands, which was loaded before.
     pub fn open(&mut self) -> io::Result<()> {
-        let file = AppendFile::open(&self.path)?;
-        self.base_len = file.len();
-        self.current = Some(file);
+        let (file, len) = self.disk.open(&self.path)?;
+        self.base_len = len;
+        self.current = Some(AppendFile::new(file, len));
         self.state = AofState::On;
+        // Whoever wrote it last may not have lived to sync it.
+        self.sync.is_due = len > 0;
         Ok(())
     }
 
@@ -207,7 +211,7 @@ impl Aof {
             log::warn!("Can't write the end of {}: {e}", self.path.display());
         }
         if let Some(current) = self.current.take() {
-            self.disk.submit(Task::Close(Arc::clone(current.file())));
+            self.disk.submit(Task::Close(current.file().clone()));
         }
         self.state = AofState::Off;
         self.write_error = None;
@@ -221,10 +225,9 @@ impl Aof {
         let moment = self.sync_moment();
         let mut result = Ok(());
         if let Some(current) = &mut self.current {
-            let is_touched = !records.is_empty() || current.unwritten_len() > 0;
+            self.sync.is_due |= !records.is_empty() || current.unwritten_len() > 0;
             result = current.append(records);
-            self.sync.is_due |= is_touched;
-            if is_touched && result.is_ok() && moment == SyncMoment::InTurn {
+            if self.sync.is_due && result.is_ok() && moment == SyncMoment::InTurn {
                 result = current.sync();
                 self.sync.is_due = result.is_err();
             }
@@ -287,7 +290,7 @@ impl Aof {
             return;
         }
         let Some(current) = &self.current else { return };
-        self.sync.in_flight = Some(self.disk.submit(Task::Sync(Arc::clone(current.file()))));
+        self.sync.in_flight = Some(self.disk.submit(Task::Sync(current.file().clone())));
         self.sync.is_due = false;
         self.sync.is_counted = false;
         self.sync.begun_at = now;
@@ -332,18 +335,18 @@ impl Aof {
 
     fn note_synced(&mut self, result: io::Result<()>) {
         self.sync.in_flight = None;
-        if let Err(e) = &result {
-            log::warn!("Can't sync the AOF file: {e}");
-            self.sync.is_due = true;
+        if let Err(e) = result {
+            log::warn!("Can't sync the AOF file, which will be rewritten: {e}");
+            self.sync.error = Some(e);
         }
-        self.sync.error = result.err();
     }
 }
 
 /// Rewriting.
-impl Aof {
+impl<D: Disk> Aof<D> {
     fn waits_for_rewrite(&self) -> bool {
-        self.state == AofState::WaitRewrite && self.rewrite.is_none()
+        let is_wanted = self.state == AofState::WaitRewrite || self.sync.error.is_some();
+        is_wanted && self.rewrite.is_none()
     }
 
     pub fn is_rewriting(&self) -> bool {
@@ -351,12 +354,16 @@ impl Aof {
     }
 
     /// Whether it is time for a rewrite that nobody asked for: the file has grown by the
-    /// percentage since the last one, or there is none yet. 0 percent is never.
+    /// percentage since the last one, or there is none yet, or none that can be trusted.
+    /// 0 percent is never.
     pub fn is_rewrite_due(&self, now: MonoMs, percentage: u32, len_min: u64) -> bool {
         if self.rewrite.is_some() || now < self.rewrite_again_at {
             return false;
         }
-        let Some(current) = &self.current else { return self.waits_for_rewrite() };
+        if self.waits_for_rewrite() {
+            return true;
+        }
+        let Some(current) = &self.current else { return false };
         let growth = current.len().saturating_sub(self.base_len);
         let growth_percent = u128::from(growth) * 100 / u128::from(self.base_len.max(1));
         percentage > 0 && current.len() > len_min && growth_percent >= u128::from(percentage)
@@ -366,7 +373,7 @@ impl Aof {
     /// the jobs, from the first one on, go to [`Aof::job_stream`].
     pub fn begin_rewrite(&mut self, now: MonoMs) -> io::Result<()> {
         self.rewrite_begun_at = now;
-        match Rewrite::begin(&self.path, self.options.incremental_sync) {
+        match Rewrite::begin(&self.path, self.options.incremental_sync, &mut self.disk) {
             Ok(rewrite) => {
                 self.rewrite = Some(rewrite);
                 Ok(())
@@ -410,20 +417,25 @@ impl Aof {
         }
     }
 
-    fn note_replaced(&mut self, now: MonoMs, file: AppendFile) {
+    fn note_replaced(&mut self, now: MonoMs, file: AppendFile<D::File>) {
         let secs = now.ms_since(self.rewrite_begun_at) / 1000;
         log::info!("AOF rewritten: {} bytes in {secs} s", file.len());
         self.last_rewrite = LastRewrite::Ok;
         self.last_rewrite_secs = Some(secs);
         if self.state == AofState::Off {
-            self.disk.submit(Task::Close(Arc::clone(file.file())));
+            self.disk.submit(Task::Close(file.file().clone()));
             return;
         }
         self.base_len = file.len();
         self.state = AofState::On;
-        self.sync.is_due = true;
+        // Whatever the thread has to say of the old file does not matter any more.
+        self.sync = BackgroundSync {
+            is_due: true,
+            delayed_count: self.sync.delayed_count,
+            ..BackgroundSync::default()
+        };
         if let Some(old) = self.current.replace(file) {
-            self.disk.submit(Task::Close(Arc::clone(old.file())));
+            self.disk.submit(Task::Close(old.file().clone()));
         }
     }
 
@@ -437,7 +449,8 @@ impl Aof {
 
     fn abandon_rewrite(&mut self) {
         if let Some(rewrite) = self.rewrite.take() {
-            self.disk.submit(Task::Close(rewrite.abandon()));
+            let file = rewrite.abandon(&mut self.disk);
+            self.disk.submit(Task::Close(file));
         }
     }
 
@@ -448,7 +461,7 @@ impl Aof {
         next_records: impl FnMut(&mut Vec<u8>) -> Stream,
     ) -> io::Result<()> {
         self.abandon_rewrite();
-        aof_rewrite::rewrite_at_once(&self.path, next_records)?;
+        aof_rewrite::rewrite_at_once(&self.path, &mut self.disk, next_records)?;
         self.open()
     }
 
@@ -520,7 +533,8 @@ mod tests {
                 // The last event may come when nobody waits any more.
                 let _ = wake.send(());
             });
-            let aof = Aof::new(path, AofOptions { sync, ..OPTIONS }, wake).expect("a thread");
+            let disk = DiskThread::start(wake).expect("a thread");
+            let aof = Aof::new(path, AofOptions { sync, ..OPTIONS }, disk);
             Self { dir, aof, wakes, now: MonoMs(10_000) }
         }
 
@@ -591,6 +605,36 @@ mod tests {
         world.settle(|aof| aof.sync.in_flight.is_none());
         assert_eq!(world.aof.next_timeout(), MonoMs::NEVER);
         assert_eq!(world.aof.figures(world.now).delayed_sync_count, 0);
+    }
+
+    #[test]
+    fn a_file_that_could_not_be_synced_is_rewritten_and_not_trusted_before() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = dir.path().join("disque.aof");
+        // It takes every write and cannot be synced.
+        std::os::unix::fs::symlink("/dev/null", &path).expect("the name is free");
+        let mut world = World::at(path, SyncPolicy::EverySecond, dir);
+        world.aof.open().expect("it opens");
+        world.append(b"record");
+        world.settle(|aof| aof.failure().is_some());
+        assert!(world.aof.is_rewrite_due(world.now, 0, 0));
+        world.aof.begin_rewrite(world.now).expect("begun");
+        world.aof.job_stream().expect("it begins with jobs").extend_from_slice(b"jobs");
+        world.aof.end_of_jobs();
+        world.settle(no_rewrite);
+        assert!(world.aof.failure().is_none());
+        assert!(!world.aof.is_rewrite_due(world.now, 0, 0));
+        assert_eq!(world.text(), b"jobs");
+    }
+
+    #[test]
+    fn what_was_found_at_the_start_is_synced_as_well() {
+        let mut world = World::new(SyncPolicy::Never);
+        world.append(b"record");
+        world.aof.set_options(OPTIONS);
+        world.aof.open().expect("it is there");
+        world.append(b"");
+        assert_eq!(world.aof.figures(world.now).syncs_in_flight, 1);
     }
 
     #[test]

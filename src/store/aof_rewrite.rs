@@ -19,16 +19,15 @@
 //! removed by [`remove_leftovers`] at the next start.
 
 use std::collections::VecDeque;
-use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::fs;
+use std::io;
 use std::mem;
 use std::path::{Path, PathBuf};
 use std::process;
-use std::sync::Arc;
 
 use super::aof::{IncrementalSync, SyncMoment};
 use super::append_file::AppendFile;
-use super::fsync::{DiskThread, Event, Task, Ticket, rename_durably};
+use super::disk::{Disk, DiskFile, Event, Task, Ticket, write_all};
 
 /// Bytes gathered before the thread is handed them.
 const HAND_OVER_LEN: usize = 256 * 1024;
@@ -42,10 +41,10 @@ const BACKGROUND: &str = "bg-";
 const LEFTOVER_SUFFIX: &str = ".aof";
 
 #[derive(Debug)]
-enum Phase {
+enum Phase<F> {
     Jobs,
     Draining { tail: Vec<u8> },
-    Renaming(AppendFile),
+    Renaming(AppendFile<F>),
 }
 
 /// What the thread was told to do and has not yet done.
@@ -62,11 +61,11 @@ enum Step {
 
 /// A rewrite under way.
 #[derive(Debug)]
-pub struct Rewrite {
+pub struct Rewrite<F> {
     path: PathBuf,
     temporary_path: PathBuf,
-    file: Arc<File>,
-    phase: Phase,
+    file: F,
+    phase: Phase<F>,
     incremental: IncrementalSync,
     /// Records not yet handed to the thread.
     stream: Vec<u8>,
@@ -78,11 +77,15 @@ pub struct Rewrite {
     backlog_len: usize,
 }
 
-impl Rewrite {
+impl<F: DiskFile> Rewrite<F> {
     /// Creates the successor of the file at `path`.
-    pub fn begin(path: &Path, incremental: IncrementalSync) -> io::Result<Self> {
+    pub fn begin(
+        path: &Path,
+        incremental: IncrementalSync,
+        disk: &mut impl Disk<File = F>,
+    ) -> io::Result<Self> {
         let temporary_path = temporary_path(path, BACKGROUND);
-        let file = Arc::new(File::create(&temporary_path)?);
+        let file = disk.create(&temporary_path)?;
         Ok(Self {
             path: path.into(),
             temporary_path,
@@ -114,7 +117,7 @@ impl Rewrite {
     }
 
     /// Where records of jobs go; `None` when no more are wanted now.
-    pub fn job_stream(&mut self, disk: &mut DiskThread) -> Option<&mut Vec<u8>> {
+    pub fn job_stream(&mut self, disk: &mut impl Disk<File = F>) -> Option<&mut Vec<u8>> {
         if self.stream.len() >= HAND_OVER_LEN && matches!(self.phase, Phase::Jobs) {
             self.hand_over(disk);
         }
@@ -127,29 +130,29 @@ impl Rewrite {
     }
 
     /// All jobs are in the stream.
-    pub fn end_of_jobs(&mut self, disk: &mut DiskThread) {
+    pub fn end_of_jobs(&mut self, disk: &mut impl Disk<File = F>) {
         if matches!(self.phase, Phase::Jobs) {
             self.hand_over(disk);
-            self.submit(disk, Task::Sync(Arc::clone(&self.file)), Step::LastSync);
+            self.submit(disk, Task::Sync(self.file.clone()), Step::LastSync);
             self.phase = Phase::Draining { tail: Vec::new() };
         }
     }
 
-    fn hand_over(&mut self, disk: &mut DiskThread) {
+    fn hand_over(&mut self, disk: &mut impl Disk<File = F>) {
         let bytes = mem::replace(&mut self.stream, Vec::with_capacity(HAND_OVER_LEN));
         let len = bytes.len();
         self.handed_len += len as u64;
         self.backlog_len += len;
         self.unsynced_len += len;
-        let task = Task::Write { file: Arc::clone(&self.file), bytes };
+        let task = Task::Write { file: self.file.clone(), bytes };
         self.submit(disk, task, Step::Write { len });
         if self.incremental == IncrementalSync::Yes && self.unsynced_len >= SYNC_EVERY {
             self.unsynced_len = 0;
-            self.submit(disk, Task::Sync(Arc::clone(&self.file)), Step::Sync);
+            self.submit(disk, Task::Sync(self.file.clone()), Step::Sync);
         }
     }
 
-    fn submit(&mut self, disk: &mut DiskThread, task: Task, step: Step) {
+    fn submit(&mut self, disk: &mut impl Disk<File = F>, task: Task<F>, step: Step) {
         let ticket = disk.submit(task);
         self.steps.push_back((ticket, step));
     }
@@ -159,9 +162,9 @@ impl Rewrite {
     pub(super) fn handle_event(
         &mut self,
         event: Event,
-        disk: &mut DiskThread,
+        disk: &mut impl Disk<File = F>,
         moment: SyncMoment,
-    ) -> Option<io::Result<AppendFile>> {
+    ) -> Option<io::Result<AppendFile<F>>> {
         // Tasks of earlier rewrites that were abandoned are still being done.
         let &(_, step) = self.steps.front().filter(|(ticket, _)| *ticket == event.ticket)?;
         self.steps.pop_front();
@@ -186,8 +189,12 @@ impl Rewrite {
         None
     }
 
-    fn begin_renaming(&mut self, disk: &mut DiskThread, moment: SyncMoment) -> io::Result<()> {
-        let mut file = AppendFile::new(Arc::clone(&self.file), self.handed_len);
+    fn begin_renaming(
+        &mut self,
+        disk: &mut impl Disk<File = F>,
+        moment: SyncMoment,
+    ) -> io::Result<()> {
+        let mut file = AppendFile::new(self.file.clone(), self.handed_len);
         if let Phase::Draining { tail } = &self.phase {
             file.append(tail)?;
         }
@@ -196,7 +203,7 @@ impl Rewrite {
         }
         self.phase = Phase::Renaming(file);
         let task = Task::Replace {
-            file: Arc::clone(&self.file),
+            file: self.file.clone(),
             from: self.temporary_path.clone(),
             to: self.path.clone(),
         };
@@ -216,8 +223,8 @@ impl Rewrite {
 
     /// Ends the rewrite unfinished; the file is for closing. A rename that was asked for
     /// then fails, unless it is done, and the successor is as good as the old file.
-    pub fn abandon(self) -> Arc<File> {
-        if let Err(e) = fs::remove_file(&self.temporary_path) {
+    pub fn abandon(self, disk: &mut impl Disk<File = F>) -> F {
+        if let Err(e) = disk.remove(&self.temporary_path) {
             log::debug!("Can't remove {}: {e}", self.temporary_path.display());
         }
         self.file
@@ -235,17 +242,18 @@ pub enum Stream {
 /// one, if there is one. Returns its length.
 pub fn rewrite_at_once(
     path: &Path,
+    disk: &mut impl Disk,
     mut next_records: impl FnMut(&mut Vec<u8>) -> Stream,
 ) -> io::Result<u64> {
     let temporary_path = temporary_path(path, "");
     let mut write = || {
-        let mut file = File::create(&temporary_path)?;
+        let file = disk.create(&temporary_path)?;
         let mut records = Vec::new();
         let mut len = 0;
         loop {
             let stream = next_records(&mut records);
             if stream == Stream::Ends || records.len() >= HAND_OVER_LEN {
-                file.write_all(&records)?;
+                write_all(&file, &records).1?;
                 len += records.len() as u64;
                 records.clear();
             }
@@ -253,13 +261,14 @@ pub fn rewrite_at_once(
                 break;
             }
         }
-        file.sync_all()?;
-        rename_durably(&temporary_path, path)?;
+        disk.replace(&file, &temporary_path, path)?;
         Ok(len)
     };
     let written = write();
-    if written.is_err() {
-        remove(&temporary_path);
+    if written.is_err()
+        && let Err(e) = disk.remove(&temporary_path)
+    {
+        log::warn!("Can't remove {}: {e}", temporary_path.display());
     }
     written
 }
@@ -310,7 +319,12 @@ fn remove(path: &Path) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fsync::DiskThread;
     use super::*;
+
+    fn thread() -> DiskThread {
+        DiskThread::start(Box::new(|| {})).expect("a thread")
+    }
 
     #[test]
     fn a_rewrite_at_once_replaces_the_file_and_leaves_nothing_else() {
@@ -318,7 +332,7 @@ mod tests {
         let path = dir.path().join("disque.aof");
         fs::write(&path, b"old").expect("write");
         let mut slices = 0;
-        let len = rewrite_at_once(&path, |out| {
+        let len = rewrite_at_once(&path, &mut thread(), |out| {
             out.extend_from_slice(&[b'x'; 100_000]);
             slices += 1;
             if slices == 7 { Stream::Ends } else { Stream::GoesOn }
@@ -334,7 +348,8 @@ mod tests {
         let path = dir.path().join("disque.aof");
         // A directory that is not empty cannot be replaced by a file.
         fs::create_dir_all(path.join("x")).expect("create");
-        rewrite_at_once(&path, |_| Stream::Ends).expect_err("no rename over a directory");
+        rewrite_at_once(&path, &mut thread(), |_| Stream::Ends)
+            .expect_err("no rename over a directory");
         assert!(path.join("x").exists());
         assert_eq!(fs::read_dir(dir.path()).expect("list").count(), 1);
     }

@@ -5,29 +5,21 @@
 //!
 //! Invariant: `len` bytes are in the file and `unwritten` belong behind them.
 
-use std::fs::File;
-use std::io::{self, Write as _};
-use std::path::Path;
-use std::sync::Arc;
+use std::io;
+
+use super::disk::{DiskFile, write_all};
 
 /// A file that is open for appending, shared with the disk's thread.
 #[derive(Debug)]
-pub struct AppendFile {
-    file: Arc<File>,
+pub struct AppendFile<F> {
+    file: F,
     len: u64,
     unwritten: Vec<u8>,
 }
 
-impl AppendFile {
-    /// Opens or creates a file, to go on at its end.
-    pub fn open(path: &Path) -> io::Result<Self> {
-        let file = File::options().append(true).create(true).open(path)?;
-        let len = file.metadata()?.len();
-        Ok(Self::new(Arc::new(file), len))
-    }
-
+impl<F: DiskFile> AppendFile<F> {
     /// Goes on behind the `len` bytes of a file.
-    pub fn new(file: Arc<File>, len: u64) -> Self {
+    pub fn new(file: F, len: u64) -> Self {
         Self { file, len, unwritten: Vec::new() }
     }
 
@@ -54,7 +46,7 @@ impl AppendFile {
     }
 
     pub fn sync(&self) -> io::Result<()> {
-        self.file.sync_data()
+        self.file.sync()
     }
 
     /// Bytes in the file.
@@ -70,30 +62,18 @@ impl AppendFile {
         self.unwritten.len()
     }
 
-    pub fn file(&self) -> &Arc<File> {
+    pub fn file(&self) -> &F {
         &self.file
     }
-}
-
-/// Writes until all is written or an error comes, and tells how far it came.
-fn write_all(mut file: &File, bytes: &[u8]) -> (usize, io::Result<()>) {
-    let mut written = 0;
-    while written < bytes.len() {
-        match file.write(&bytes[written..]) {
-            Ok(0) => return (written, Err(io::ErrorKind::WriteZero.into())),
-            Ok(len) => written += len,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return (written, Err(e)),
-        }
-    }
-    (written, Ok(()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
     use std::io::Read as _;
     use std::os::fd::{FromRawFd as _, OwnedFd};
+    use std::sync::Arc;
 
     /// A pipe whose writing end refuses what does not fit.
     fn pipe() -> (File, File) {

@@ -10,44 +10,19 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
+use super::disk::{Disk, DiskFile, Event, Task, Ticket};
+
 /// Called on the thread when there is an event.
 pub type Wake = Box<dyn Fn() + Send>;
 
-/// Tells the events of one task from those of another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ticket(u64);
-
-#[derive(Debug)]
-pub enum Task {
-    Write {
-        file: Arc<File>,
-        bytes: Vec<u8>,
-    },
-    Sync(Arc<File>),
-    /// Gives a written file the name of another, durably: the file is synced, renamed,
-    /// and its directory synced.
-    Replace {
-        file: Arc<File>,
-        from: PathBuf,
-        to: PathBuf,
-    },
-    Close(Arc<File>),
-}
-
-/// What became of a task. Closing makes no event.
-#[derive(Debug)]
-pub struct Event {
-    pub ticket: Ticket,
-    pub result: io::Result<()>,
-}
-
+/// The system's files, and a thread for what may take long.
 pub struct DiskThread {
-    tasks: Sender<(Ticket, Task)>,
+    tasks: Sender<(Ticket, Task<Arc<File>>)>,
     events: Receiver<Event>,
     next_ticket: u64,
 }
@@ -63,18 +38,6 @@ impl DiskThread {
         Ok(Self { tasks, events, next_ticket: 0 })
     }
 
-    pub fn submit(&mut self, task: Task) -> Ticket {
-        let ticket = Ticket(self.next_ticket);
-        self.next_ticket += 1;
-        self.tasks.send((ticket, task)).expect("the thread lives as long as this");
-        ticket
-    }
-
-    /// The next event, if there is one by now.
-    pub fn poll(&mut self) -> Option<Event> {
-        self.events.try_recv().ok()
-    }
-
     /// Waits for the next event.
     #[cfg(test)]
     pub fn wait(&mut self) -> Event {
@@ -82,14 +45,57 @@ impl DiskThread {
     }
 }
 
-fn work(todo: &Receiver<(Ticket, Task)>, done: &Sender<Event>, wake: &dyn Fn()) {
+impl DiskFile for Arc<File> {
+    fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        (&**self).write(bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+}
+
+impl Disk for DiskThread {
+    type File = Arc<File>;
+
+    fn open(&mut self, path: &Path) -> io::Result<(Arc<File>, u64)> {
+        let file = File::options().append(true).create(true).open(path)?;
+        // It may be new, or renamed by a server that did not live to see that through.
+        sync_directory_of(path);
+        let len = file.metadata()?.len();
+        Ok((Arc::new(file), len))
+    }
+
+    fn create(&mut self, path: &Path) -> io::Result<Arc<File>> {
+        File::create(path).map(Arc::new)
+    }
+
+    fn replace(&mut self, file: &Arc<File>, from: &Path, to: &Path) -> io::Result<()> {
+        replace(file, from, to)
+    }
+
+    fn remove(&mut self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn submit(&mut self, task: Task<Arc<File>>) -> Ticket {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        self.tasks.send((ticket, task)).expect("the thread lives as long as this");
+        ticket
+    }
+
+    fn poll(&mut self) -> Option<Event> {
+        self.events.try_recv().ok()
+    }
+}
+
+fn work(todo: &Receiver<(Ticket, Task<Arc<File>>)>, done: &Sender<Event>, wake: &dyn Fn()) {
     for (ticket, task) in todo {
         let result = match task {
             Task::Write { file, bytes } => (&*file).write_all(&bytes),
             Task::Sync(file) => file.sync_data(),
-            Task::Replace { file, from, to } => {
-                file.sync_all().and_then(|()| rename_durably(&from, &to))
-            }
+            Task::Replace { file, from, to } => replace(&file, &from, &to),
             Task::Close(_) => continue,
         };
         if done.send(Event { ticket, result }).is_err() {
@@ -99,18 +105,27 @@ fn work(todo: &Receiver<(Ticket, Task)>, done: &Sender<Event>, wake: &dyn Fn()) 
     }
 }
 
+fn replace(file: &File, from: &Path, to: &Path) -> io::Result<()> {
+    file.sync_all()?;
+    rename_durably(from, to)
+}
+
 /// Renames a file and syncs the directory. When only the latter fails, the name is
 /// the new file's all the same, so that is no error: it is logged.
 pub fn rename_durably(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)?;
-    let dir = match to.parent() {
+    sync_directory_of(to);
+    Ok(())
+}
+
+fn sync_directory_of(path: &Path) {
+    let dir = match path.parent() {
         Some(dir) if dir != Path::new("") => dir,
         _ => Path::new("."),
     };
     if let Err(e) = File::open(dir).and_then(|dir| dir.sync_all()) {
         log::warn!("Can't sync the directory {}: {e}", dir.display());
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@
 //! | [`append_file`] | a file that grows, on a disk that may be full |
 //! | [`aof_load`] | reads it at start |
 //! | [`aof_rewrite`] | writes its successor while it is in use |
-//! | [`fsync`] | the thread that waits for the disk |
+//! | [`disk`] | what these want of a disk |
+//! | [`fsync`] | the system's disk, and the thread that waits for it |
 //! | [`nodes_file`] | the cluster's file, locked for life |
 //! | [`check`] | what `disque-check-aof` does |
 
@@ -15,5 +16,6 @@ pub mod aof_load;
 pub mod aof_rewrite;
 pub mod append_file;
 pub mod check;
+pub mod disk;
 pub mod fsync;
 pub mod nodes_file;
