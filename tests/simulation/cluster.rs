@@ -12,15 +12,16 @@ use disque::base::time::Now;
 use disque::engine::More;
 use disque::engine::cluster::LinkEnds;
 use disque::engine::command::Outcome;
-use disque::engine::config::EngineConfig;
+use disque::engine::config::{EngineConfig, EnqueueAtLoad};
 use disque::engine::outbox::LinkWish;
 use disque::proto::bus;
 use disque::proto::reply::Resp;
 use disque::proto::reply_reader::Value;
 
-use crate::disk::Crash;
+use crate::disk::Faults;
 use crate::network::{Arrival, Network};
-use crate::node::{Node, State, Words, run_slice};
+use crate::node::{Doom, Moment, Node, State, Words, run_slice};
+use crate::storage::{Crash, LostSince};
 
 const PORT: u16 = 7711;
 
@@ -36,6 +37,17 @@ pub struct Sim {
     /// Commands that other clients get in between the slices of long commands.
     pub between_slices: VecDeque<(ClientId, Words)>,
     pub checks: Checks,
+    /// Every crash, in their order.
+    pub losses: Vec<Loss>,
+}
+
+/// What a crash may have taken with it.
+#[derive(Clone, Copy, Debug)]
+pub struct Loss {
+    pub node: usize,
+    pub since: LostSince,
+    pub at: u64,
+    pub crash: Crash,
 }
 
 /// When the engines' invariants are looked at, which costs time for every job there is.
@@ -71,6 +83,7 @@ impl Sim {
             quantum_max: 64,
             between_slices: VecDeque::new(),
             checks: Checks::EveryInput,
+            losses: Vec::new(),
         }
     }
 
@@ -135,6 +148,11 @@ impl Sim {
             && let Some(words) = client.pipeline.pop_front()
         {
             let resp = client.resp;
+            if node.storage.refuses(&words) {
+                let mut reply = node.engine.out.replies.to(id, resp);
+                reply.error("MISCONF Errors writing to the AOF file: the disk is simulated");
+                continue;
+            }
             let mut outcome = run_slice(&mut node.engine, now, id, resp, &words);
             while outcome == Outcome::Again {
                 if let Some((other, words)) = self.between_slices.pop_front() {
@@ -149,25 +167,27 @@ impl Sim {
 
     /// Drains a node's lanes, and runs the clients whose wait is over.
     fn settle(&mut self, n: usize) {
-        loop {
+        while self.nodes[n].state == State::Up {
+            let doom = self.nodes[n].doom.filter(|_| !self.nodes[n].engine.out.aof.is_empty());
+            if !self.persist(n, doom) {
+                return;
+            }
             let out = core::mem::take(&mut self.nodes[n].engine.out);
             if out.is_empty() {
                 break;
             }
-            self.note(&out.aof);
             self.note(&out.frames.bytes);
             self.note(&out.replies.bytes);
-            let node = &mut self.nodes[n];
-            node.disk.append(self.now_ms, &out.aof);
-            if out.save_nodes {
-                node.disk.nodes_conf = node.engine.nodes_conf();
-            }
             for (link, range) in &out.frames.sends {
                 let bytes = out.frames.bytes[range.clone()].to_vec();
                 self.network.send(&mut self.rng, self.now_ms, n, *link, bytes);
             }
             for wish in &out.links {
                 self.grant(n, wish);
+            }
+            if let Some(Doom { moment: Moment::BeforeReplies, crash }) = doom {
+                self.crash(n, crash);
+                return;
             }
             let starts = out.replies.segments.iter().map(|segment| segment.start);
             let ends = starts.skip(1).chain([out.replies.bytes.len()]);
@@ -183,9 +203,32 @@ impl Sim {
                 self.run_client(n, id);
             }
         }
-        if self.checks == Checks::EveryInput {
+        if self.checks == Checks::EveryInput && self.nodes[n].state == State::Up {
             self.nodes[n].engine.check_invariants();
         }
+    }
+
+    /// Keeps a node's records; tells whether it lives on. Under the policy `always` it ends
+    /// when it cannot keep them.
+    fn persist(&mut self, n: usize, doom: Option<Doom>) -> bool {
+        let (now, slice) = (self.now(n), 1 + self.rng.index(self.quantum_max));
+        let records = self.nodes[n].engine.out.aof.clone();
+        self.note(&records);
+        let Node { storage, engine, .. } = &mut self.nodes[n];
+        let faults = storage.disk.faults();
+        if let Some(Doom { moment: Moment::InRecords(len), .. }) = doom {
+            storage.disk.set_faults(Faults { room: Some(len % records.len()), ..faults });
+        }
+        let kept = storage.persist(engine, now, self.now_ms, slice);
+        storage.save_nodes(engine, self.now_ms);
+        storage.disk.set_faults(faults);
+        let crash = match doom {
+            Some(Doom { moment: Moment::InRecords(_) | Moment::BeforeFrames, crash }) => crash,
+            _ if kept.is_err() => Crash::Killed,
+            _ => return true,
+        };
+        self.crash(n, crash);
+        false
     }
 
     fn grant(&mut self, node: usize, wish: &LinkWish) {
@@ -205,7 +248,9 @@ impl Sim {
     }
 
     fn next_timeout_of(&self, node: &Node) -> Option<u64> {
-        (node.state == State::Up).then(|| node.clock.when(node.engine.next_timeout()))
+        (node.state == State::Up).then(|| {
+            node.clock.when(node.engine.next_timeout()).min(node.storage.next_at(&node.clock))
+        })
     }
 
     /// Jumps to the next thing that happens anywhere, but not past `until_ms`.
@@ -223,7 +268,7 @@ impl Sim {
 
     fn run_timers(&mut self, n: usize) {
         let now = self.now(n);
-        if self.nodes[n].state != State::Up || self.nodes[n].engine.next_timeout() > now.mono {
+        if self.next_timeout_of(&self.nodes[n]).is_none_or(|at| at > self.now_ms) {
             return;
         }
         while self.nodes[n].engine.next_timeout() <= now.mono {
@@ -308,18 +353,36 @@ impl Sim {
         }
     }
 
+    /// Ends a node, and notes what may be gone with it.
     pub fn crash(&mut self, node: usize, crash: Crash) {
         self.thaw(node);
+        if self.nodes[node].state == State::Down {
+            return;
+        }
         self.nodes[node].state = State::Down;
+        self.nodes[node].doom = None;
         self.nodes[node].clients.clear();
-        self.nodes[node].disk.crash(&mut self.rng, crash);
+        let since = self.nodes[node].storage.crash(self.now_ms, crash);
+        self.losses.push(Loss { node, since, at: self.now_ms, crash });
         self.network.close_all(self.now_ms, node);
     }
 
+    /// SHUTDOWN REWRITE-AOF.
+    pub fn shut_down(&mut self, node: usize) {
+        let Node { storage, engine, .. } = &mut self.nodes[node];
+        storage.rewrite_at_once(engine, self.now_ms).expect("the disk works");
+        self.crash(node, Crash::Killed);
+    }
+
     pub fn restart(&mut self, node: usize) {
+        self.restart_with(node, EnqueueAtLoad::No);
+    }
+
+    /// Starts a node that is down, with or without aof-enqueue-jobs-once.
+    pub fn restart_with(&mut self, node: usize, enqueue_at_load: EnqueueAtLoad) {
         if self.nodes[node].state == State::Down {
             let (now, seed) = (self.now(node), self.rng.bytes());
-            self.nodes[node].start(now, seed);
+            self.nodes[node].start(now, seed, enqueue_at_load);
             self.settle(node);
         }
     }
@@ -328,6 +391,7 @@ impl Sim {
     pub fn freeze(&mut self, node: usize) {
         if self.nodes[node].state == State::Up {
             self.nodes[node].state = State::Frozen;
+            self.nodes[node].storage.stop(self.now_ms);
             self.network.freeze(node);
         }
     }

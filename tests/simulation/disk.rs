@@ -1,64 +1,369 @@
-//! What a node finds again when it starts: its append only file, and its nodes.conf.
+//! The disk of one machine, as `store` wants one, and as bad as disks are.
+//!
+//! Writes come short, stop halfway, or find the disk full; syncs fail and are then never
+//! made good; what may take long is done a step at a time, while the node goes on. A loss
+//! of power leaves of each file what was synced, and of the rest some, cut off anywhere or
+//! ending in zeros; of the names it leaves those of some moment since the directory was
+//! synced. A process that is killed leaves everything as it stands.
+//!
+//! Not simulated: a directory that cannot be synced, and a failed sync that is forgotten
+//! with the process that was told of it.
+
+use std::cell::{Ref, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use disque::base::rng::Rng;
-use disque::proto::aof_record;
+use disque::store::disk::{self, DiskFile, Event, Task, Ticket};
 
-/// The file is synced this often, in ms: appendfsync everysec.
-const SYNC_EVERY_MS: u64 = 1000;
+type Names = BTreeMap<PathBuf, usize>;
 
-#[derive(Debug, Default)]
-pub struct Disk {
-    pub aof: Vec<u8>,
-    pub nodes_conf: Vec<u8>,
-    synced_len: usize,
-    synced_at: u64,
+/// What is wrong with a disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// Bytes that still fit; without a number there is room for all.
+    pub room: Option<usize>,
+    /// Writes stop somewhere with an error.
+    pub writes_fail: bool,
+    pub syncs_fail: bool,
 }
 
-/// How a node ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Crash {
-    /// The process is killed: what it wrote is there.
-    Killed,
-    /// The machine lost power: of what was written after the last sync some is there,
-    /// cut off anywhere.
-    PowerLost,
-    /// The append only file is gone.
-    FileLost,
+#[derive(Debug, Default)]
+struct Inode {
+    bytes: Vec<u8>,
+    synced_len: usize,
+    /// A sync failed, and none will ever do any more what it says.
+    is_doubtful: bool,
+}
+
+/// A step of what is done behind the node's back.
+#[derive(Clone, Debug)]
+enum Step {
+    Write(usize, Vec<u8>),
+    Sync(usize),
+    Rename(PathBuf, PathBuf),
+    SyncNames,
+}
+
+struct Device {
+    inodes: Vec<Inode>,
+    /// The names since the directory was synced: those that are on the disk first, those
+    /// that a process sees last.
+    names: Vec<Names>,
+    faults: Faults,
+    rng: Rng,
+    now_ms: u64,
+    /// A step takes up to so long.
+    step_ms_max: u32,
+    /// When the next step of the first task is done, and the steps of all of them.
+    step_at: u64,
+    tasks: VecDeque<(Ticket, VecDeque<Step>)>,
+    events: VecDeque<Event>,
+    next_ticket: u64,
+}
+
+/// Clones are the same disk.
+#[derive(Clone)]
+pub struct Disk(Rc<RefCell<Device>>);
+
+#[derive(Clone)]
+pub struct File {
+    device: Rc<RefCell<Device>>,
+    inode: usize,
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "file {}", self.inode)
+    }
 }
 
 impl Disk {
-    pub fn new(nodes_conf: Vec<u8>) -> Self {
-        Self { nodes_conf, ..Self::default() }
+    /// An empty disk. A step of a task takes up to `step_ms_max`.
+    pub fn new(rng: Rng, step_ms_max: u32) -> Self {
+        Self(Rc::new(RefCell::new(Device {
+            inodes: Vec::new(),
+            names: vec![Names::new()],
+            faults: Faults::default(),
+            rng,
+            now_ms: 0,
+            step_ms_max,
+            step_at: 0,
+            tasks: VecDeque::new(),
+            events: VecDeque::new(),
+            next_ticket: 0,
+        })))
     }
 
-    pub fn append(&mut self, now_ms: u64, records: &[u8]) {
-        if now_ms >= self.synced_at + SYNC_EVERY_MS {
-            self.synced_at = now_ms;
-            self.synced_len = self.aof.len();
+    pub fn set_faults(&self, faults: Faults) {
+        self.0.borrow_mut().faults = faults;
+    }
+
+    pub fn faults(&self) -> Faults {
+        self.0.borrow().faults
+    }
+
+    /// What stands under a name.
+    pub fn read(&self, path: &Path) -> Option<Ref<'_, [u8]>> {
+        Ref::filter_map(self.0.borrow(), |device| {
+            let inode = *device.current_names().get(path)?;
+            Some(device.inodes[inode].bytes.as_slice())
+        })
+        .ok()
+    }
+
+    pub fn paths(&self) -> Vec<PathBuf> {
+        self.0.borrow().current_names().keys().cloned().collect()
+    }
+
+    /// Puts a text under a name, all of it or nothing, for good.
+    pub fn save(&self, path: &Path, text: &[u8]) -> io::Result<()> {
+        let mut device = self.0.borrow_mut();
+        let inode = device.new_inode();
+        let mut written = 0;
+        while written < text.len() {
+            written += device.write(inode, &text[written..])?;
         }
-        self.aof.extend_from_slice(records);
+        device.sync(inode)?;
+        device.change_names(|names| names.insert(path.into(), inode));
+        device.sync_names();
+        Ok(())
     }
 
-    /// What is left after a crash.
-    pub fn crash(&mut self, rng: &mut Rng, crash: Crash) {
-        match crash {
-            Crash::Killed => {}
-            Crash::PowerLost => {
-                let unsynced_len = self.aof.len() - self.synced_len;
-                self.aof.truncate(self.synced_len + rng.index(unsynced_len + 1));
+    /// Cuts a file, for good.
+    pub fn cut(&self, path: &Path, len: usize) {
+        let mut device = self.0.borrow_mut();
+        let inode = device.current_names()[path];
+        let inode = &mut device.inodes[inode];
+        inode.bytes.truncate(len);
+        inode.synced_len = len;
+    }
+
+    /// Removes a file, for good.
+    pub fn lose(&self, path: &Path) {
+        let mut device = self.0.borrow_mut();
+        device.change_names(|names| names.remove(path));
+        device.sync_names();
+    }
+
+    /// When the next step of a task is done.
+    pub fn next_step_at(&self) -> Option<u64> {
+        let device = self.0.borrow();
+        (!device.tasks.is_empty()).then_some(device.step_at)
+    }
+
+    /// Does the steps that are due.
+    pub fn pass_time(&self, now_ms: u64) {
+        let mut device = self.0.borrow_mut();
+        device.now_ms = now_ms;
+        while !device.tasks.is_empty() && device.step_at <= now_ms {
+            device.take_step();
+        }
+    }
+
+    /// The process is gone, and its tasks with it.
+    pub fn kill(&self) {
+        let mut device = self.0.borrow_mut();
+        device.tasks.clear();
+        device.events.clear();
+        for inode in &mut device.inodes {
+            inode.is_doubtful = false;
+        }
+    }
+
+    /// The machine is gone, and with it what was not synced.
+    pub fn lose_power(&self) {
+        self.kill();
+        let device = &mut *self.0.borrow_mut();
+        let moment = device.rng.index(device.names.len());
+        device.names = vec![device.names.swap_remove(moment)];
+        for inode in &mut device.inodes {
+            let unsynced_len = inode.bytes.len() - inode.synced_len;
+            let kept_len = inode.synced_len + device.rng.index(unsynced_len + 1);
+            let lost_len = inode.bytes.len() - kept_len;
+            inode.bytes.truncate(kept_len);
+            if device.rng.below(4) == 0 {
+                // The file had grown, and its bytes were still to come.
+                inode.bytes.resize(kept_len + device.rng.index(lost_len + 1), 0);
             }
-            Crash::FileLost => self.aof.clear(),
+            inode.synced_len = inode.bytes.len();
         }
-        self.cut_tail();
-        self.synced_len = self.aof.len();
+    }
+}
+
+impl Device {
+    fn current_names(&self) -> &Names {
+        self.names.last().expect("there is always one moment")
     }
 
-    /// Drops a record that was cut off, as loading does.
-    fn cut_tail(&mut self) {
-        let mut len = 0;
-        while let Some((record_len, _)) = aof_record::next(&self.aof[len..]).expect("no damage") {
-            len += record_len;
+    fn change_names<T>(&mut self, change: impl FnOnce(&mut Names) -> T) -> T {
+        let mut names = self.current_names().clone();
+        let changed = change(&mut names);
+        self.names.push(names);
+        changed
+    }
+
+    fn sync_names(&mut self) {
+        self.names.drain(..self.names.len() - 1);
+    }
+
+    fn new_inode(&mut self) -> usize {
+        self.inodes.push(Inode::default());
+        self.inodes.len() - 1
+    }
+
+    fn write(&mut self, inode: usize, bytes: &[u8]) -> io::Result<usize> {
+        let some = 1 + self.rng.index(bytes.len());
+        let mut len = if self.rng.below(4) == 0 { some } else { bytes.len() };
+        if self.faults.writes_fail {
+            // As likely as not it has written something before.
+            if self.rng.below(2) == 0 {
+                return Err(io::Error::other("the disk does not answer"));
+            }
+            len = some;
         }
-        self.aof.truncate(len);
+        if let Some(room) = &mut self.faults.room {
+            len = len.min(*room);
+            *room -= len;
+        }
+        if len == 0 {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.inodes[inode].bytes.extend_from_slice(&bytes[..len]);
+        Ok(len)
+    }
+
+    fn sync(&mut self, inode: usize) -> io::Result<()> {
+        let inode = &mut self.inodes[inode];
+        if self.faults.syncs_fail {
+            inode.is_doubtful = true;
+            return Err(io::Error::other("the disk did not keep it"));
+        }
+        if !inode.is_doubtful {
+            inode.synced_len = inode.bytes.len();
+        }
+        Ok(())
+    }
+
+    fn submit(&mut self, steps: VecDeque<Step>) -> Ticket {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        if self.tasks.is_empty() {
+            self.plan_step();
+        }
+        self.tasks.push_back((ticket, steps));
+        ticket
+    }
+
+    fn plan_step(&mut self) {
+        self.step_at = self.now_ms + u64::from(self.rng.below(self.step_ms_max + 1));
+    }
+
+    fn take_step(&mut self) {
+        let (ticket, steps) = self.tasks.front_mut().expect("there is a task");
+        let ticket = *ticket;
+        let step = steps.pop_front();
+        let is_last = steps.is_empty();
+        let result = match step {
+            None => Ok(()),
+            Some(Step::Write(inode, bytes)) => self.write_all(inode, &bytes),
+            Some(Step::Sync(inode)) => self.sync(inode),
+            Some(Step::Rename(from, to)) => self.rename(&from, &to),
+            Some(Step::SyncNames) => {
+                self.sync_names();
+                Ok(())
+            }
+        };
+        if is_last || result.is_err() {
+            self.tasks.pop_front();
+            self.events.push_back(Event { ticket, result });
+        }
+        self.plan_step();
+    }
+
+    fn write_all(&mut self, inode: usize, bytes: &[u8]) -> io::Result<()> {
+        let mut written = 0;
+        while written < bytes.len() {
+            written += self.write(inode, &bytes[written..])?;
+        }
+        Ok(())
+    }
+
+    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        let inode = *self.current_names().get(from).ok_or(io::ErrorKind::NotFound)?;
+        self.change_names(|names| {
+            names.remove(from);
+            names.insert(to.into(), inode);
+        });
+        Ok(())
+    }
+}
+
+impl DiskFile for File {
+    fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.device.borrow_mut().write(self.inode, bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.device.borrow_mut().sync(self.inode)
+    }
+}
+
+impl disk::Disk for Disk {
+    type File = File;
+
+    fn open(&mut self, path: &Path) -> io::Result<(File, u64)> {
+        let mut device = self.0.borrow_mut();
+        let inode = match device.current_names().get(path) {
+            Some(inode) => *inode,
+            None => {
+                let inode = device.new_inode();
+                device.change_names(|names| names.insert(path.into(), inode));
+                inode
+            }
+        };
+        device.sync_names();
+        let len = device.inodes[inode].bytes.len() as u64;
+        Ok((File { device: Rc::clone(&self.0), inode }, len))
+    }
+
+    fn create(&mut self, path: &Path) -> io::Result<File> {
+        let mut device = self.0.borrow_mut();
+        let inode = device.new_inode();
+        device.change_names(|names| names.insert(path.into(), inode));
+        Ok(File { device: Rc::clone(&self.0), inode })
+    }
+
+    fn replace(&mut self, file: &File, from: &Path, to: &Path) -> io::Result<()> {
+        let mut device = self.0.borrow_mut();
+        device.sync(file.inode)?;
+        device.rename(from, to)?;
+        device.sync_names();
+        Ok(())
+    }
+
+    fn remove(&mut self, path: &Path) -> io::Result<()> {
+        let mut device = self.0.borrow_mut();
+        let removed = device.change_names(|names| names.remove(path));
+        removed.map(|_| ()).ok_or(io::ErrorKind::NotFound.into())
+    }
+
+    fn submit(&mut self, task: Task<File>) -> Ticket {
+        let steps = match task {
+            Task::Write { file, bytes } => vec![Step::Write(file.inode, bytes)],
+            Task::Sync(file) => vec![Step::Sync(file.inode)],
+            Task::Replace { file, from, to } => {
+                vec![Step::Sync(file.inode), Step::Rename(from, to), Step::SyncNames]
+            }
+            Task::Close(_) => Vec::new(),
+        };
+        self.0.borrow_mut().submit(steps.into())
+    }
+
+    fn poll(&mut self) -> Option<Event> {
+        self.0.borrow_mut().events.pop_front()
     }
 }

@@ -1,14 +1,14 @@
-//! One server of the simulated cluster: an engine, its clients, its clock and its disk.
+//! One server of the simulated cluster: an engine, its clients, its clock and what it keeps.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
 
 use disque::base::ids::{ClientId, NodeId};
+use disque::base::rng::Rng;
 use disque::base::time::Now;
 use disque::engine::Engine;
-use disque::engine::command::{COMMANDS, Call, Outcome};
-use disque::engine::config::EngineConfig;
-use disque::proto::aof_record;
+use disque::engine::command::{COMMANDS, Call, Command, Outcome};
+use disque::engine::config::{EngineConfig, EnqueueAtLoad};
 use disque::proto::bus::NodeFlags;
 use disque::proto::nodes_conf;
 use disque::proto::reply::Resp;
@@ -16,7 +16,7 @@ use disque::proto::reply_reader::{ReplyReader, Value};
 use disque::proto::request::{Args, Parsed, RequestParser};
 
 use crate::clock::Clock;
-use crate::disk::Disk;
+use crate::storage::{Crash, Storage};
 
 pub type Words = Vec<Vec<u8>>;
 
@@ -39,6 +39,21 @@ pub enum State {
     Down,
 }
 
+/// An end in the middle of a turn that has records to keep.
+#[derive(Clone, Copy, Debug)]
+pub struct Doom {
+    pub moment: Moment,
+    pub crash: Crash,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// Only so many bytes of the records are written.
+    InRecords(usize),
+    BeforeFrames,
+    BeforeReplies,
+}
+
 pub struct Node {
     /// Of a node that is down it is what was left behind; nobody looks at it any more.
     pub engine: Engine,
@@ -48,7 +63,9 @@ pub struct Node {
     pub clients: BTreeMap<ClientId, Client>,
     pub ip: IpAddr,
     pub clock: Clock,
-    pub disk: Disk,
+    pub storage: Storage,
+    /// How the node ends in one of its next turns.
+    pub doom: Option<Doom>,
     last_client: u32,
 }
 
@@ -56,8 +73,11 @@ impl Node {
     /// A node that was never started before.
     pub fn new(number: u8, id: NodeId, seed: [u8; 32], config: &EngineConfig) -> Self {
         let clock = Clock::default();
-        let engine = Engine::new(config.clone(), id, seed, clock.at(0));
-        let disk = Disk::new(engine.nodes_conf());
+        let mut engine = Engine::new(config.clone(), id, seed, clock.at(0));
+        let mut storage = Storage::new(Rng::from_seed(seed));
+        storage.start(&mut engine, clock.at(0));
+        engine.out.save_nodes = true;
+        storage.save_nodes(&mut engine, 0);
         Self {
             engine,
             state: State::Up,
@@ -65,22 +85,23 @@ impl Node {
             clients: BTreeMap::new(),
             ip: IpAddr::V4(Ipv4Addr::new(10, 0, 0, number + 1)),
             clock,
-            disk,
+            storage,
+            doom: None,
             last_client: 0,
         }
     }
 
     /// Starts a node that was down, with what its disk holds.
-    pub fn start(&mut self, now: Now, seed: [u8; 32]) {
-        let lines = nodes_conf::parse(&self.disk.nodes_conf).expect("engines write valid lines");
+    pub fn start(&mut self, now: Now, seed: [u8; 32], enqueue_at_load: EnqueueAtLoad) {
+        let text = self.storage.nodes_conf().expect("it was saved at the first start");
+        let lines = nodes_conf::parse(&text).expect("engines write valid lines");
         let me = lines.iter().find(|line| line.flags.has(NodeFlags::MYSELF)).expect("one is me");
-        self.engine = Engine::new(self.engine.config().clone(), me.id, seed, now);
+        let config = self.engine.config().clone();
+        let loading = EngineConfig { enqueue_at_load, ..config.clone() };
+        self.engine = Engine::new(loading, me.id, seed, now);
         self.engine.load_nodes(now, &lines);
-        let mut rest = self.disk.aof.as_slice();
-        while let Some((len, record)) = aof_record::next(rest).expect("engines write records") {
-            self.engine.load(now, &record);
-            rest = &rest[len..];
-        }
+        self.storage.start(&mut self.engine, now);
+        self.engine.set_config(now, config);
         self.state = State::Up;
         self.life += 1;
     }
@@ -125,14 +146,19 @@ pub fn run_slice(
     let parsed = RequestParser::default().parse(&mut input, &mut ranges);
     assert!(matches!(parsed, Ok(Parsed::Request { .. })), "a request is whole: {parsed:?}");
     let call = Call { client, resp, args: Args::new(&input, &ranges) };
-    let name = words[0].to_ascii_lowercase();
-    let command = COMMANDS
-        .iter()
-        .find(|command| command.spec.name.as_bytes() == name)
-        .unwrap_or_else(|| panic!("{} is a command of the engine", words[0].escape_ascii()));
+    let command = command_of(words);
     let arity = isize::from(command.spec.arity);
     let fits =
         if arity > 0 { words.len() as isize == arity } else { words.len() as isize >= -arity };
     assert!(fits, "{} has the right number of words", command.spec.name);
     engine.call(now, command, &call)
+}
+
+/// The row of the command that the first word names.
+pub fn command_of(words: &Words) -> &'static Command {
+    let name = words[0].to_ascii_lowercase();
+    COMMANDS
+        .iter()
+        .find(|command| command.spec.name.as_bytes() == name)
+        .unwrap_or_else(|| panic!("{} is a command of the engine", words[0].escape_ascii()))
 }

@@ -63,8 +63,8 @@ use disque::proto::reply::Resp;
 use disque::proto::reply_reader::Value;
 
 use crate::cluster::Sim;
-use crate::disk::Crash;
 use crate::node::Words;
+use crate::storage::Crash;
 
 pub fn play_all() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/simulation/scripts");
@@ -253,7 +253,7 @@ impl Player {
     }
 
     fn new_records(&mut self, node: usize) -> String {
-        let aof = self.sim.nodes[node].disk.aof.clone();
+        let aof = self.sim.nodes[node].storage.aof_bytes();
         let mut lines = String::new();
         while let Some((len, record)) =
             aof_record::next(&aof[self.aof_shown[node]..]).expect("engines write whole records")

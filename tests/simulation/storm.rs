@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 
 use disque::base::ids::{ClientId, JobId};
 use disque::base::rng::Rng;
-use disque::engine::config::{Aof, EngineConfig};
+use disque::engine::config::{Aof, EngineConfig, EnqueueAtLoad};
 use disque::proto::reply::Resp;
 use disque::proto::reply_reader::Value;
 
 use crate::clock::Clock;
 use crate::cluster::{Sim, seed_bytes};
-use crate::disk::Crash;
+use crate::mishaps;
 use crate::node::State;
 
 const QUEUES: [&str; 2] = ["red", "green"];
@@ -45,6 +45,8 @@ struct Wanted {
     /// How many copies were promised; 0 when nothing was.
     copies: usize,
     asked_at: u64,
+    /// When the ID was answered.
+    promised_at: u64,
     expires_at: u64,
 }
 
@@ -77,8 +79,8 @@ struct Storm {
     memory_levels: Vec<u8>,
     /// The longest that a consumer takes for a job.
     busy_ms: u32,
-    /// When each node lost what it had, or some of it.
-    losses: Vec<(usize, u64)>,
+    /// Some node was started with aof-enqueue-jobs-once, though nobody had planned its end.
+    enqueued_once: bool,
     /// From when on all is well.
     healed_at: Option<u64>,
 }
@@ -102,7 +104,9 @@ pub fn run(seed: u64) -> Tally {
         EngineConfig { aof: Aof::On, node_timeout_ms: NODE_TIMEOUT_MS, ..EngineConfig::default() };
     let mut sim = Sim::new(seed, node_count, &config);
     sim.quantum_max = [1, 64][rng.index(2)];
+    let options = mishaps::draw_options(&mut rng);
     for node in &mut sim.nodes {
+        node.storage.set_options(options);
         node.clock = Clock { drift_ppm: i64::from(rng.below(200)) - 100, wall_offset_ms: 0 };
     }
     sim.meet_all();
@@ -119,7 +123,7 @@ pub fn run(seed: u64) -> Tally {
         in_hand: Vec::new(),
         memory_levels: vec![0; usize::from(node_count)],
         busy_ms,
-        losses: Vec::new(),
+        enqueued_once: false,
         healed_at: None,
     };
     for _ in 0..STEPS {
@@ -141,6 +145,10 @@ impl Storm {
         }
         if self.weather == Weather::Stormy && self.rng.below(10) < 2 {
             self.disturb();
+        }
+        if self.weather == Weather::Stormy && self.rng.below(10) == 0 {
+            let n = self.node();
+            self.sim.upset_disk(&mut self.rng, n);
         }
         self.consume();
         let ms = u64::from(self.rng.below(200));
@@ -181,6 +189,7 @@ impl Storm {
             retry_ms: retry_secs * 1000,
             copies,
             asked_at,
+            promised_at: u64::MAX,
             expires_at: asked_at + ttl_secs * 1000,
         };
         let client = self.sim.connect_client(n, Resp::V2);
@@ -191,8 +200,9 @@ impl Storm {
     /// Every consumer waits for jobs, and acknowledges what it is done with.
     fn consume(&mut self) {
         for n in 0..self.sim.nodes.len() {
+            self.consumers[n] =
+                self.consumers[n].filter(|client| self.sim.nodes[n].clients.contains_key(client));
             if self.sim.nodes[n].state == State::Down {
-                self.consumers[n] = None;
                 continue;
             }
             let sim = &mut self.sim;
@@ -231,9 +241,11 @@ impl Storm {
         };
         let client = self.sim.connect_client(n, Resp::V2);
         let id = String::from_utf8_lossy(&job.id).into_owned();
-        self.sim.call(n, client, &[command, &id]);
+        self.sim.send(n, client, words(&format!("{command} {id}")));
+        // A node that cannot keep an ack may die of it.
+        let is_answered = !self.sim.take_replies(n, client).is_empty();
         self.sim.disconnect_client(n, client);
-        if command == "ACKJOB" {
+        if command == "ACKJOB" && is_answered {
             let at = (self.sim.now_ms, n, self.sim.nodes[n].life);
             let story = self.stories.get_mut(&job.id).expect("it was delivered");
             story.acked.get_or_insert(at);
@@ -248,9 +260,9 @@ impl Storm {
                     self.adding.push((n, client, wanted));
                 }
                 None => {}
-                Some((_, reply)) => {
+                Some((promised_at, reply)) => {
                     self.sim.disconnect_client(n, client);
-                    self.added(reply, wanted);
+                    self.added(reply, Wanted { promised_at, ..wanted });
                 }
             }
         }
@@ -275,7 +287,7 @@ impl Storm {
                 story.wanted = Some(wanted);
             }
             Value::Error(text) => {
-                let known = [&b"NOREPL"[..], b"PAUSED", b"LEAVING"];
+                let known = [&b"NOREPL"[..], b"PAUSED", b"LEAVING", b"MISCONF"];
                 assert!(known.iter().any(|word| text.starts_with(word)), "{}", text.escape_ascii());
             }
             other => panic!("ADDJOB answers an ID or an error: {other:?}"),
@@ -290,7 +302,9 @@ impl Storm {
             assert!(at <= wanted.expires_at + EXPIRY_ERROR_MS, "it came after its expiry, {told}");
         }
         let id_says = JobId::parse(id).expect("IDs are valid");
-        let once = id_says.is_at_least_once() || story.delivered_at.len() == 1;
+        let from_ms = story.wanted.as_ref().map_or(0, |wanted| wanted.asked_at);
+        let may_forget = self.enqueued_once && self.sim.may_forget_ends(from_ms);
+        let once = id_says.is_at_least_once() || story.delivered_at.len() == 1 || may_forget;
         assert!(once, "at most once is once, {told}");
         let busy_ms = if self.healed_at.is_some() { 1 } else { self.busy_ms };
         let until = self.sim.now_ms + u64::from(self.rng.below(busy_ms));
@@ -344,21 +358,20 @@ impl Storm {
         if self.sim.nodes[n].state == State::Down {
             return;
         }
-        let crash = [Crash::Killed, Crash::PowerLost, Crash::FileLost][self.rng.index(3)];
-        if crash != Crash::Killed {
-            self.losses.push((n, self.sim.now_ms));
-        }
         self.collect();
-        self.sim.crash(n, crash);
+        self.sim.end_somehow(&mut self.rng, n);
     }
 
     fn restart(&mut self, n: usize) {
-        self.sim.restart(n);
+        let enqueue = [EnqueueAtLoad::No, EnqueueAtLoad::No, EnqueueAtLoad::Yes][self.rng.index(3)];
+        self.enqueued_once |= enqueue == EnqueueAtLoad::Yes;
+        self.sim.restart_with(n, enqueue);
         self.sim.set_memory_level(n, self.memory_levels[n]);
     }
 
     /// From here on all is well.
     fn heal(&mut self) {
+        self.sim.end_mishaps();
         for n in 0..self.sim.nodes.len() {
             self.sim.thaw(n);
             self.memory_levels[n] = 0;
@@ -400,7 +413,7 @@ impl Storm {
         let mut tally = Tally { trace: self.sim.trace, ..Tally::default() };
         let counts = self.weather == Weather::Stormy && self.busy_ms <= IN_TIME_MS;
         for (id, story) in &self.stories {
-            let told = format!("{}, well since {healed_at}: {story:?}", id.escape_ascii());
+            let told = format!("{}, well since {healed_at}: {story:?}, {:?}", id.escape_ascii(), self.sim.losses);
             let times = story.delivered_at.len();
             assert!(times > 0 || !self.is_owed(story, healed_at), "a promise was broken, {told}");
             if self.weather == Weather::Fair {
@@ -425,10 +438,11 @@ impl Storm {
     fn is_owed(&self, story: &Story, healed_at: u64) -> bool {
         let Some(wanted) = &story.wanted else { return false };
         let mut losers: Vec<usize> = self
+            .sim
             .losses
             .iter()
-            .filter(|(_, at)| *at >= wanted.asked_at)
-            .map(|(node, _)| *node)
+            .filter(|loss| loss.at >= wanted.asked_at && loss.since.0 <= wanted.promised_at)
+            .map(|loss| loss.node)
             .collect();
         losers.sort_unstable();
         losers.dedup();

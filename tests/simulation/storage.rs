@@ -1,0 +1,312 @@
+//! What a node keeps: its append only file and its nodes.conf, on a disk that may fail.
+//!
+//! It stands where `server::persistence` and `server::nodes` stand, and drives the same
+//! code: `store` writes, rewrites and reads the file. It also knows what the policy
+//! promises, so that a crash can say what may be gone and what must not.
+
+use std::io;
+use std::path::Path;
+
+use disque::base::rng::Rng;
+use disque::base::time::{MonoMs, Now};
+use disque::engine::command::Flags;
+use disque::engine::config::Aof as EngineAof;
+use disque::engine::persistence::Storage as Health;
+use disque::engine::{Engine, More};
+use disque::store::aof::{
+    Aof, AofOptions, AofState, IncrementalSync, LastRewrite, SyncDuringRewrite, SyncPolicy,
+};
+use disque::store::aof_load::{AofReader, Progress};
+use disque::store::aof_rewrite::Stream;
+
+use crate::clock::Clock;
+use crate::disk::Disk;
+use crate::node::{Words, command_of};
+
+const AOF_PATH: &str = "disque.aof";
+const NODES_PATH: &str = "nodes.conf";
+/// As the server has it.
+const LEFTOVER_PREFIX: &str = "temp-rewriteaof-";
+/// A failed save of nodes.conf is tried again after so long, in ms.
+const SAVE_AGAIN_MS: u64 = 1000;
+/// A step behind the node's back takes up to so long, in ms.
+const STEP_MS_MAX: u32 = 30;
+/// Under everysec nothing older than this is lost, in ms.
+const EVERYSEC_MS: u64 = 2000;
+
+const OPTIONS: AofOptions = AofOptions {
+    sync: SyncPolicy::EverySecond,
+    sync_during_rewrite: SyncDuringRewrite::Yes,
+    incremental_sync: IncrementalSync::Yes,
+};
+
+/// How a node ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crash {
+    /// The process is killed: what it wrote is there.
+    Killed,
+    /// The machine lost power: what was not synced may be gone.
+    PowerLost,
+    /// The append only file is gone.
+    FileLost,
+}
+
+/// At or after this time, in ms, what a node promised may have been lost with it; what it
+/// promised before must be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LostSince(pub u64);
+
+impl LostSince {
+    pub const NOTHING: Self = Self(u64::MAX);
+    pub const EVERYTHING: Self = Self(0);
+}
+
+pub struct Storage {
+    pub disk: Disk,
+    aof: Aof<Disk>,
+    options: AofOptions,
+    rewrite_from: u32,
+    save_again_at: Option<u64>,
+    /// Since when records wait for a disk that takes none.
+    unwritten_since: Option<u64>,
+    /// When a sync failed, unless a rewrite has made up for it.
+    doubted_at: Option<u64>,
+    rewrite_begun_at: u64,
+    /// When the last rewrite that came to its end was begun: what was there then is synced.
+    rewritten_at: u64,
+    /// When the process was started, or went on after a stop.
+    started_at: Option<u64>,
+    /// What was unsynced then, until there was time to make up for it.
+    inherited: LostSince,
+}
+
+impl Storage {
+    /// An empty disk.
+    pub fn new(rng: Rng) -> Self {
+        Self::on(Disk::new(rng, STEP_MS_MAX))
+    }
+
+    /// Nothing is known yet of what the disk holds.
+    fn on(disk: Disk) -> Self {
+        let aof = Aof::new(AOF_PATH.into(), OPTIONS, disk.clone());
+        Self {
+            disk,
+            aof,
+            options: OPTIONS,
+            rewrite_from: 0,
+            save_again_at: None,
+            unwritten_since: None,
+            doubted_at: None,
+            rewrite_begun_at: 0,
+            rewritten_at: 0,
+            started_at: None,
+            inherited: LostSince::NOTHING,
+        }
+    }
+
+    pub fn set_options(&mut self, options: AofOptions) {
+        self.options = options;
+        self.aof.set_options(options);
+    }
+
+    pub fn aof_bytes(&self) -> Vec<u8> {
+        self.disk.read(Path::new(AOF_PATH)).map(|bytes| bytes.to_vec()).unwrap_or_default()
+    }
+
+    /// What nodes.conf says; `None` when it is not there.
+    pub fn nodes_conf(&self) -> Option<Vec<u8>> {
+        self.disk.read(Path::new(NODES_PATH)).map(|bytes| bytes.to_vec())
+    }
+
+    /// Loads the file, if one is kept, and goes on at its end.
+    pub fn start(&mut self, engine: &mut Engine, now: Now) {
+        for path in self.disk.paths() {
+            if path.to_string_lossy().starts_with(LEFTOVER_PREFIX) {
+                self.disk.lose(&path);
+            }
+        }
+        if engine.config().aof == EngineAof::Off {
+            return;
+        }
+        engine.set_storage(now, Health::Loading);
+        let bytes = self.aof_bytes();
+        let mut reader = AofReader::new(Path::new(AOF_PATH), &bytes[..], bytes.len() as u64);
+        let progress = reader.read(usize::MAX, |record| engine.load(now, record));
+        match progress.expect("whatever a crash leaves can be loaded") {
+            Progress::Truncated { valid_len } => {
+                let len = usize::try_from(valid_len).expect("it was in memory");
+                self.disk.cut(Path::new(AOF_PATH), len);
+            }
+            Progress::Complete => {}
+            Progress::More => unreachable!("it was read to the end"),
+        }
+        self.aof.open().expect("it is there");
+        engine.set_storage(now, Health::Works);
+    }
+
+    /// Keeps the turn's records. An error ends the node before anybody hears of them.
+    pub fn persist(
+        &mut self,
+        engine: &mut Engine,
+        now: Now,
+        sim_ms: u64,
+        slice: usize,
+    ) -> io::Result<()> {
+        self.disk.pass_time(sim_ms);
+        let was_rewriting = self.aof.is_rewriting();
+        self.aof.handle_events(now.mono);
+        if was_rewriting && !self.aof.is_rewriting() {
+            self.note_rewritten(now);
+        }
+        let appended = self.aof.append(now.mono, &engine.out.aof);
+        engine.out.aof.clear();
+        appended?;
+        if self.aof.is_rewrite_due(now.mono, 0, 0) {
+            self.begin_rewrite(now, sim_ms);
+        }
+        self.rewrite_some(engine, slice);
+        self.note_failure(now, sim_ms);
+        engine.set_storage(now, if self.fails() { Health::Fails } else { Health::Works });
+        self.check_length();
+        Ok(())
+    }
+
+    pub fn fails(&self) -> bool {
+        self.aof.failure().is_some()
+    }
+
+    /// Whether a command is refused because records cannot be kept at the moment.
+    pub fn refuses(&self, words: &Words) -> bool {
+        self.fails() && command_of(words).spec.flags.has(Flags::DENYOOM)
+    }
+
+    fn note_rewritten(&mut self, now: Now) {
+        if self.aof.figures(now.mono).last_rewrite == LastRewrite::Ok {
+            self.rewritten_at = self.rewrite_begun_at;
+            self.doubted_at = None;
+            self.inherited = LostSince::NOTHING;
+        }
+    }
+
+    fn note_failure(&mut self, now: Now, sim_ms: u64) {
+        let started_at = *self.started_at.get_or_insert(sim_ms);
+        if self.aof.figures(now.mono).unwritten_len == 0 {
+            self.unwritten_since = None;
+        } else {
+            self.unwritten_since.get_or_insert(sim_ms);
+        }
+        if self.fails() && self.unwritten_since.is_none() {
+            self.doubted_at.get_or_insert(sim_ms);
+        }
+        let had_time = sim_ms >= started_at + EVERYSEC_MS && !self.aof.is_rewriting();
+        if had_time && self.doubted_at.is_none() {
+            self.inherited = LostSince::NOTHING;
+        }
+    }
+
+    /// Nothing is in the file that the node does not know of.
+    fn check_length(&self) {
+        if self.aof.state() == AofState::On && !self.aof.is_rewriting() {
+            let there = self.disk.read(Path::new(AOF_PATH)).expect("it is kept").len() as u64;
+            let known = self.aof.figures(MonoMs(0)).current_len;
+            assert_eq!(there, known, "every byte is written once");
+        }
+    }
+
+    /// BGREWRITEAOF.
+    pub fn begin_rewrite(&mut self, now: Now, sim_ms: u64) {
+        if self.aof.state() == AofState::On && !self.aof.is_rewriting() {
+            self.rewrite_from = 0;
+            self.rewrite_begun_at = sim_ms;
+            // One that cannot begin is tried again.
+            let _ = self.aof.begin_rewrite(now.mono);
+        }
+    }
+
+    fn rewrite_some(&mut self, engine: &Engine, slice: usize) {
+        let Some(stream) = self.aof.job_stream() else { return };
+        let (slot, more) = engine.rewrite_slice(self.rewrite_from, slice, stream);
+        self.rewrite_from = slot;
+        if more == More::No {
+            self.aof.end_of_jobs();
+        }
+    }
+
+    /// SHUTDOWN REWRITE-AOF, to the end of the process.
+    pub fn rewrite_at_once(&mut self, engine: &Engine, sim_ms: u64) -> io::Result<()> {
+        self.aof.finish()?;
+        let mut from_slot = 0;
+        self.aof.rewrite_at_once(|out| {
+            let (slot, more) = engine.rewrite_slice(from_slot, 1, out);
+            from_slot = slot;
+            if more == More::Yes { Stream::GoesOn } else { Stream::Ends }
+        })?;
+        self.unwritten_since = None;
+        self.rewritten_at = sim_ms;
+        Ok(())
+    }
+
+    /// Writes nodes.conf where that is wished, or where it failed before.
+    pub fn save_nodes(&mut self, engine: &mut Engine, sim_ms: u64) {
+        let is_wished = std::mem::take(&mut engine.out.save_nodes);
+        if is_wished || self.save_again_at.is_some_and(|at| at <= sim_ms) {
+            let saved = self.disk.save(Path::new(NODES_PATH), &engine.nodes_conf());
+            self.save_again_at = saved.err().map(|_| sim_ms + SAVE_AGAIN_MS);
+        }
+    }
+
+    /// When the node has to come round for its disk.
+    pub fn next_at(&self, clock: &Clock) -> u64 {
+        let aof_at = clock.when(self.aof.next_timeout());
+        let step_at = self.disk.next_step_at().unwrap_or(u64::MAX);
+        aof_at.min(step_at).min(self.save_again_at.unwrap_or(u64::MAX))
+    }
+
+    /// The process stops for a while, and syncs nothing meanwhile.
+    pub fn stop(&mut self, sim_ms: u64) {
+        self.inherited = self.unsynced_since(sim_ms);
+        self.started_at = None;
+    }
+
+    /// What is left after a crash is on the disk; tells what may be missing.
+    pub fn crash(&mut self, sim_ms: u64, crash: Crash) -> LostSince {
+        let unsynced_since = self.unsynced_since(sim_ms);
+        let lost_since = match crash {
+            Crash::Killed => self.unwritten_since.map_or(LostSince::NOTHING, LostSince),
+            Crash::PowerLost => unsynced_since,
+            Crash::FileLost => LostSince::EVERYTHING,
+        };
+        match crash {
+            Crash::Killed => self.disk.kill(),
+            Crash::PowerLost => self.disk.lose_power(),
+            Crash::FileLost => {
+                self.disk.kill();
+                self.disk.lose(Path::new(AOF_PATH));
+            }
+        }
+        let aof = Aof::new(AOF_PATH.into(), self.options, self.disk.clone());
+        let inherited = if crash == Crash::Killed { unsynced_since } else { LostSince::NOTHING };
+        *self = Self { aof, options: self.options, inherited, ..Self::on(self.disk.clone()) };
+        lost_since
+    }
+
+    fn unsynced_since(&self, sim_ms: u64) -> LostSince {
+        let everysec = |at: u64| LostSince(at.saturating_sub(EVERYSEC_MS));
+        let at = |at: Option<u64>| at.map_or(LostSince::NOTHING, LostSince);
+        let policy = match self.options.sync {
+            SyncPolicy::Always => LostSince::NOTHING,
+            SyncPolicy::EverySecond => everysec(sim_ms),
+            SyncPolicy::Never => LostSince::EVERYTHING,
+        };
+        let rests = self.options.sync_during_rewrite == SyncDuringRewrite::No;
+        let resting = if rests && self.aof.is_rewriting() {
+            everysec(self.rewrite_begun_at)
+        } else {
+            LostSince::NOTHING
+        };
+        let doubted = self.doubted_at.map_or(LostSince::NOTHING, everysec);
+        let weakest =
+            policy.min(resting).min(doubted).min(at(self.unwritten_since)).min(self.inherited);
+        weakest.max(LostSince(self.rewritten_at))
+    }
+}
