@@ -165,7 +165,10 @@ fn wait_for(process: &mut Child, port: u16) -> bool {
                 let mut bytes = Vec::new();
                 stream.read_to_end(&mut bytes)
             });
-            return closed.is_ok();
+            // Else somebody else had the port, and has just gone: ours may be on its way.
+            if closed.is_ok() {
+                return true;
+            }
         }
         std::thread::sleep(Duration::from_millis(5));
     }
