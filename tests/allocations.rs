@@ -6,9 +6,9 @@ use std::sync::{Mutex, PoisonError};
 use disque::base::ids::{ClientId, NodeId};
 use disque::base::memory::{self, CountingAllocator};
 use disque::base::time::{MonoMs, Now, UnixMs};
-use disque::engine::Engine;
 use disque::engine::command::Outcome;
 use disque::engine::config::EngineConfig;
+use disque::engine::{Engine, More};
 use disque::proto::reply::Resp;
 use disque::proto::request::OwnedArgs;
 
@@ -67,6 +67,33 @@ fn adding_allocates_a_body_and_delivering_and_acknowledging_nothing() {
     assert!((jobs..=jobs + jobs / 16).contains(&added), "{added} for {jobs} jobs");
     assert!(fetched <= jobs / 16, "{fetched} for {jobs} jobs");
     assert!(acked <= jobs / 16, "{acked} for {jobs} jobs");
+}
+
+/// A hundred thousand queues that are used once: when they were idle for long enough they
+/// are gone, and so is the memory that they took.
+#[test]
+fn short_lived_queues_give_their_memory_back() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut engine = Engine::new(EngineConfig::default(), NodeId([b'a'; 40]), [3; 32], NOW);
+    round(&mut engine);
+    let before = memory::used();
+    for number in 0..100_000 {
+        let queue = format!("a-queue-for-one-reply-{number}");
+        let (reply, _) = run(&mut engine, &[b"ADDJOB", queue.as_bytes(), b"body", b"0"]);
+        run(&mut engine, &[b"GETJOB", b"FROM", queue.as_bytes()]);
+        assert_eq!(run(&mut engine, &[b"ACKJOB", &reply[1..41]]).0, b":1\r\n");
+    }
+    assert_eq!(engine.queue_count(), 100_001);
+    let taken = memory::used() - before;
+    let mut now = NOW;
+    for _ in 0..4000 {
+        (now.wall, now.mono) = (now.wall.plus_ms(100), now.mono.plus_ms(100));
+        while engine.handle_timeout(now, 64) == More::Yes {}
+    }
+    assert_eq!(engine.queue_count(), 0);
+    let kept = memory::used().saturating_sub(before);
+    // The tables and indexes keep a little of their size.
+    assert!(kept < taken / 20, "{kept} bytes of {taken} are kept");
 }
 
 /// Rounds of adding a few jobs, some of them empty or binary, and taking and acknowledging

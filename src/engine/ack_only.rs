@@ -125,3 +125,24 @@ impl AckOnlyJob {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_any_number_of_acks_the_latest_are_kept() {
+        let id = |n: usize| {
+            JobId(format!("D-00000000-{n:024}-05a1").into_bytes().try_into().expect("40 bytes"))
+        };
+        let mut acks = AckOnlyJobs::default();
+        for n in 0..200_000 {
+            acks.insert(id(n), MonoMs(1_000_000), MonoMs(n as u64));
+        }
+        acks.check_invariants();
+        assert_eq!(acks.len(), ACK_ONLY_JOBS_MAX);
+        let kept = 200_000 - ACK_ONLY_JOBS_MAX;
+        assert!(acks.contains(&id(kept)) && !acks.contains(&id(kept - 1)));
+        assert_eq!(acks.next_at(), MonoMs(kept as u64));
+    }
+}

@@ -309,6 +309,54 @@ mod tests {
         assert_eq!(table.find(b""), None);
     }
 
+    /// As the C server's COMMAND tells them; only HELLO takes words here.
+    const ROWS: &str = "\
+        ackjob -1 write fast
+        addjob -4 write denyoom fast
+        auth 2 readonly loading fast
+        bgrewriteaof 1 readonly admin
+        client -2 readonly admin
+        cluster -2 readonly admin
+        command 0 readonly loading
+        config -2 readonly admin
+        debug -2 admin
+        deljob -1 write fast
+        dequeue -1 write fast
+        enqueue -1 write denyoom fast
+        fastack -1 write fast
+        getjob -2 write fast
+        hello -1 readonly fast
+        info -1 readonly loading
+        jscan -1 readonly
+        latency -2 readonly admin loading
+        loadjob 2 write
+        monitor 1 readonly admin
+        nack -1 write denyoom fast
+        pause -3 readonly fast
+        ping -1 readonly fast
+        qlen 2 readonly fast
+        qpeek 3 readonly
+        qscan -1 readonly
+        qstat 2 readonly fast
+        show 2 readonly fast
+        shutdown -1 readonly admin loading
+        slowlog -2 readonly
+        time 1 readonly fast
+        working 2 write fast";
+
+    #[test]
+    fn names_arities_and_flags_are_the_c_servers() {
+        let row = |spec: &Spec| {
+            let flags = Flags::NAMES.iter().filter(|(flag, _)| spec.flags.has(*flag));
+            let flags: String = flags.map(|(_, name)| format!(" {name}")).collect();
+            format!("{} {}{flags}", spec.name, spec.arity)
+        };
+        let mut rows: Vec<String> =
+            table(&[]).expect("nothing is renamed").specs().map(row).collect();
+        rows.sort();
+        assert_eq!(rows, ROWS.lines().map(str::trim).collect::<Vec<_>>());
+    }
+
     #[test]
     fn a_renamed_command_has_its_new_name_only() {
         let table = table(&[("TIME", "clock"), ("ping", "")]).expect("both are there");

@@ -37,11 +37,7 @@ static FILE_FOR_HANDLERS: OnceLock<CString> = OnceLock::new();
 /// Begins to log as the configuration says. Called once, after the process went into the
 /// background, since the lines carry its ID.
 pub fn start(config: &Config) {
-    let logger = env_logger::Builder::new()
-        .filter_module("disque", LevelFilter::Trace)
-        .target(env_logger::Target::Pipe(Box::new(LogFile { path: config.logfile.clone() })))
-        .format(write_line)
-        .build();
+    let logger = file_logger(config.logfile.clone());
     if let Ok(path) = CString::new(config.logfile.as_os_str().as_bytes()) {
         FILE_FOR_HANDLERS.get_or_init(|| path);
     }
@@ -52,6 +48,14 @@ pub fn start(config: &Config) {
     if log::set_boxed_logger(Box::new(logger)).is_ok() {
         set_level(config.loglevel);
     }
+}
+
+fn file_logger(path: PathBuf) -> env_logger::Logger {
+    env_logger::Builder::new()
+        .filter_module("disque", LevelFilter::Trace)
+        .target(env_logger::Target::Pipe(Box::new(LogFile { path })))
+        .format(write_line)
+        .build()
 }
 
 /// Logs lines of this level and above from now on.
@@ -185,4 +189,25 @@ fn write_syslog(record: &Record<'_>) {
     // SAFETY: both strings end with a zero byte and outlive the call; the format takes
     // exactly the one that is given.
     unsafe { libc::syslog(priority, c"%s".as_ptr(), message.as_ptr()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_message_is_cut_and_its_line_ends_all_the_same() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("log");
+        let logger = file_logger(path.clone());
+        for len in [MESSAGE_MAX, MESSAGE_MAX + 1, 100_000] {
+            let message = "x".repeat(len);
+            let args = format_args!("{message}");
+            let record = Record::builder().target("disque").level(Level::Warn).args(args).build();
+            logger.log(&record);
+        }
+        let log = std::fs::read_to_string(path).expect("it was written");
+        let messages: Vec<&str> = log.lines().map(|line| &line[line.len() - 1024..]).collect();
+        assert_eq!(messages, vec![format!(" {}", "x".repeat(1023)); 3]);
+    }
 }

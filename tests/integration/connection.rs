@@ -187,6 +187,14 @@ fn client_kill_closes_by_address_and_by_number() {
     assert_eq!(client.call(&format!("CLIENT KILL {address}")), error("ERR No such client"));
     assert_eq!(client.call(&format!("CLIENT KILL ID {number} TYPE normal")), Value::Integer(1));
     assert!(second.is_closed());
+    let third = server.connect();
+    let address = third.local_addr().expect("connected").to_string();
+    let mut third = Client::over(third);
+    assert_eq!(third.call("PING"), status("PONG"));
+    let both = format!("CLIENT KILL ADDR {address} ID {number}");
+    assert_eq!(client.call(&both), Value::Integer(0), "all that is said has to be true of it");
+    assert_eq!(client.call(&format!("CLIENT KILL ADDR {address} SKIPME no")), Value::Integer(1));
+    assert!(third.is_closed());
     assert_eq!(client.call("CLIENT KILL TYPE slave"), error("ERR Unknown client type 'slave'"));
     assert_eq!(client.call("CLIENT KILL SKIPME maybe"), error("ERR syntax error"));
     assert_eq!(

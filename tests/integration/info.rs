@@ -77,6 +77,10 @@ fn the_server_section_tells_which_process_this_is() {
     assert_eq!(value(&mut client, "server", "hz"), "20");
     assert_eq!(value(&mut client, "server", "config_file"), "");
     assert_eq!(value(&mut client, "server", "os").split(' ').count(), 3);
+    let with_file = TestServer::start_with_config("hz 20\n", &[]);
+    let file = std::fs::canonicalize(with_file.folder().join("disque.conf")).expect("it is there");
+    let shown = value(&mut with_file.client(), "server", "config_file");
+    assert_eq!(shown, file.to_str().expect("text"), "the whole path, however it was given");
     let run_id = value(&mut client, "server", "run_id");
     assert!(run_id.len() == 40 && run_id.bytes().all(|c| c.is_ascii_hexdigit()));
 }

@@ -14,6 +14,11 @@ fn assert_is_job_id(reply: &Value) {
 fn over_the_limit_what_adds_is_refused_and_nothing_else() {
     let server = TestServer::start();
     let mut client = server.client();
+    // With no job at all there is nothing to evict.
+    client.call("CONFIG SET maxmemory 1");
+    assert_eq!(client.call("GETJOB NOHANG FROM q"), Value::NullArray);
+    assert_eq!(client.call("ADDJOB q body 0"), error(OOM));
+    client.call("CONFIG SET maxmemory 0");
     let id = text(client.call("ADDJOB q body 0"));
     let fetched = text(client.call("ADDJOB q body 0"));
     for policy in ["acks", "noeviction"] {
