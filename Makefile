@@ -76,6 +76,11 @@ test-compat: all ## Run the C server's Tcl suite on ours; DISQUE_SRC=checkout, M
 	@test -x "$(DISQUE_SRC)/src/disque-server" || { echo "DISQUE_SRC=path of a built checkout of the C server, please" >&2; exit 2; }
 	tests/compat/run $(SERVER) $(DISQUE_SRC) $(MODE)
 
+.PHONY: test-mixed
+test-mixed: all ## Test a cluster of C nodes and ours; DISQUE_C=path of the C server
+	@test -x "$(DISQUE_C)" || { echo "DISQUE_C=path of a C disque-server, please" >&2; exit 2; }
+	tests/compat/mixed $(SERVER) $(DISQUE_C)
+
 .PHONY: install
 install: all ## Install binaries, sample configuration and documents under PREFIX
 	$(INSTALL) -d "$(DESTDIR)$(BINDIR)" "$(DESTDIR)$(SYSCONFDIR)" "$(DESTDIR)$(DOCDIR)"
