@@ -11,6 +11,8 @@ const timers = require('node:timers/promises')
 
 const HOST = '127.0.0.1'
 const PORT = Number(process.env.DISQUE_PORT)
+// Of all servers, where a suite has several. They have not met.
+const PORTS = process.env.DISQUE_PORTS.split(' ').map(Number)
 
 const JOB_ID = /^D-[0-9a-f]{8}-[A-Za-z0-9+/]{24}-[0-9a-f]{4}$/
 const NODE_ID = /^[0-9a-f]{40}$/
@@ -60,5 +62,5 @@ async function setPassword (old, password) {
 }
 
 module.exports = {
-  HOST, PORT, JOB_ID, NODE_ID, SHOW_FIELDS, PATIENCE_MS, waitUntil, next, call, setPassword
+  HOST, PORT, PORTS, JOB_ID, NODE_ID, SHOW_FIELDS, PATIENCE_MS, waitUntil, next, call, setPassword
 }

@@ -13,6 +13,8 @@ import unittest
 HOST = "127.0.0.1"
 PORT = int(os.environ["DISQUE_PORT"])
 ADDRESS = f"{HOST}:{PORT}"
+# Of all servers, where a suite has several. They have not met.
+PORTS = [int(port) for port in os.environ["DISQUE_PORTS"].split()]
 
 # The C server knows neither HELLO 2|3 nor CLIENT SETINFO.
 needs_hello_3 = unittest.skipIf(os.environ["DISQUE_PEER"] == "c", "not against the C server")
@@ -34,12 +36,12 @@ QSTAT_FIELDS = (
 PATIENCE_SECS = 10
 
 
-def wait_until(condition, what):
-    """Returns once `condition()` holds; fails after PATIENCE_SECS."""
-    give_up_at = time.monotonic() + PATIENCE_SECS
+def wait_until(condition, what, patience_secs=PATIENCE_SECS):
+    """Returns once `condition()` holds; fails after `patience_secs`."""
+    give_up_at = time.monotonic() + patience_secs
     while not condition():
         if time.monotonic() > give_up_at:
-            raise AssertionError(f"waited {PATIENCE_SECS} s in vain: {what}")
+            raise AssertionError(f"waited {patience_secs} s in vain: {what}")
         time.sleep(0.005)
 
 
