@@ -11,7 +11,7 @@ use std::path::Path;
 /// Which crates a layer may use beside std and the layers drawn in `src/lib.rs`.
 /// The server is where everything meets: it may use them all.
 const CRATES_OF_LAYER: &[(&str, &[&str])] = &[
-    ("base", &["hashbrown", "siphasher", "rand_chacha", "tikv_jemallocator"]),
+    ("base", &["hashbrown", "libc", "siphasher", "rand_chacha", "tikv_jemallocator"]),
     ("proto", &["memchr"]),
     ("engine", &["log"]),
     ("ae", &["mio"]),

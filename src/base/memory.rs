@@ -20,6 +20,7 @@
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
+use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicIsize, Ordering::Relaxed};
 
 #[cfg(not(feature = "jemalloc"))]
@@ -28,6 +29,9 @@ use std::alloc::System as Inner;
 use tikv_jemallocator::Jemalloc as Inner;
 
 const BATCH_BYTES: isize = 4096;
+/// Blocks of this size and more get all their pages at once, see [`copy_of`].
+const POPULATED_MIN: usize = 32 * 1024;
+const PAGE: usize = 4096;
 
 /// Bytes in use, without what the threads have not yet added.
 static USED: AtomicIsize = AtomicIsize::new(0);
@@ -56,6 +60,33 @@ pub fn peak() -> usize {
 pub fn allocations() -> u64 {
     ALLOCATIONS.get()
 }
+
+/// A copy of `bytes` in a block of its exact size.
+///
+/// A new block's pages come one by one as they are written to, each by an interrupt; a
+/// large block asks for them in one call. On a virtual machine this takes an ADDJOB of
+/// 64 KiB from 55 to 39 us; huge pages would be faster still (24 us) while the host has them
+/// at hand, and stall for up to 6 ms a page while it has not.
+pub fn copy_of(bytes: &[u8]) -> Box<[u8]> {
+    let mut copy = Vec::with_capacity(bytes.len());
+    if bytes.len() >= POPULATED_MIN {
+        populate(copy.spare_capacity_mut());
+    }
+    copy.extend_from_slice(bytes);
+    copy.into_boxed_slice()
+}
+
+#[cfg(target_os = "linux")]
+fn populate(block: &mut [MaybeUninit<u8>]) {
+    let to_first_page = block.as_ptr().align_offset(PAGE);
+    let Some(pages) = block.get_mut(to_first_page..) else { return };
+    // SAFETY: the range lies within a block that this thread has borrowed, and what is in
+    // it stays as it is. A kernel before 5.14 refuses, and then they come one by one.
+    unsafe { libc::madvise(pages.as_mut_ptr().cast(), pages.len(), libc::MADV_POPULATE_WRITE) };
+}
+
+#[cfg(not(target_os = "linux"))]
+fn populate(_block: &mut [MaybeUninit<u8>]) {}
 
 /// The allocator's name for INFO.
 pub const fn allocator_name() -> &'static str {
@@ -136,7 +167,6 @@ fn flush() {
 const fn size_class(layout: Layout) -> isize {
     const SMALLEST: usize = 8;
     const QUANTUM: usize = 16;
-    const PAGE: usize = 4096;
     const LARGE_MIN: usize = 4 * PAGE;
 
     let (size, align) = (layout.size(), layout.align());
@@ -189,6 +219,14 @@ mod tests {
                 };
                 assert_eq!(size_class(layout) as usize, usable, "size {size} align {align}");
             }
+        }
+    }
+
+    #[test]
+    fn a_copy_is_exact_whether_its_pages_came_at_once_or_not() {
+        for len in [0, 1, 64, POPULATED_MIN - 1, POPULATED_MIN, POPULATED_MIN + 1, 1 << 20] {
+            let bytes: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
+            assert_eq!(*copy_of(&bytes), *bytes);
         }
     }
 

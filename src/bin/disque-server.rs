@@ -21,6 +21,13 @@ use disque::server::{
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
+/// What jemalloc is to do differently; it finds this by its name. Without
+/// `cache_oblivious` a body of 64 KiB takes 16 pages of memory, and not 17.
+// SAFETY: jemalloc declares `const char *malloc_conf`, and so is this, with its NUL.
+#[cfg(feature = "jemalloc")]
+#[unsafe(export_name = "_rjem_malloc_conf")]
+pub static MALLOC_CONF: &[u8; 22] = b"cache_oblivious:false\0";
+
 fn main() -> ExitCode {
     let mut arguments = env::args_os();
     let program = arguments.next().unwrap_or_else(|| "disque-server".into());

@@ -9,6 +9,7 @@
 //! messages about jobs are not heard and jobs sleep; while it cannot be written, no
 //! copies are taken of peers, which would believe them safe.
 
+use crate::base::memory;
 use crate::base::time::{MonoMs, Now, UnixMs};
 use crate::proto::aof_record::{self, AofRecord};
 use crate::proto::job_record::JobRecord;
@@ -137,7 +138,7 @@ impl Engine {
         let mut job = Job::new(NewJob {
             id: record.id,
             ctime: record.ctime,
-            body: record.body.into(),
+            body: memory::copy_of(record.body),
             queue,
             expire_at,
             requeue_at: MonoMs::NEVER,

@@ -1,6 +1,7 @@
 //! ADDJOB: a job enters the cluster.
 
 use crate::base::ids::JobId;
+use crate::base::memory;
 use crate::base::time::{MonoMs, UnixMs};
 use crate::engine::Engine;
 use crate::engine::blocked::Wait;
@@ -172,7 +173,7 @@ fn make_job(engine: &mut Engine, request: &Request<'_>, queue: Option<QueueRef>)
     engine.jobs.insert(Job::new(NewJob {
         id,
         ctime: engine.last_ctime,
-        body: request.body.into(),
+        body: memory::copy_of(request.body),
         queue,
         expire_at: now.mono_at(UnixMs(expire_at_secs * 1000)),
         requeue_at: now.mono.plus_ms(u64::from(request.delay_secs) * 1000),
