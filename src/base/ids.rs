@@ -19,6 +19,16 @@ pub struct JobId(pub [u8; JOB_ID_LEN]);
 
 const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 const HEX: &[u8; 16] = b"0123456789abcdef";
+/// The other way round; 64 for a character that is none of them.
+const FROM_BASE64: [u8; 256] = {
+    let mut table = [64; 256];
+    let mut digit = 0;
+    while digit < 64 {
+        table[BASE64[digit] as usize] = digit as u8;
+        digit += 1;
+    }
+    table
+};
 
 /// The largest number of minutes that four hex digits can say.
 const TTL_MINUTES_MAX: u32 = 0xffff;
@@ -75,6 +85,19 @@ impl JobId {
             *digit = HEX[(digits >> (12 - 4 * i) & 15) as usize];
         }
         Self(id)
+    }
+
+    /// The random bytes that [`JobId::generate`] was given; `None` when no 18 bytes read so.
+    pub fn random(&self) -> Option<[u8; 18]> {
+        let mut random = [0; 18];
+        let mut seen = 0;
+        for (three, quad) in random.chunks_exact_mut(3).zip(self.0[11..35].chunks_exact(4)) {
+            let digits = [quad[0], quad[1], quad[2], quad[3]].map(|c| FROM_BASE64[usize::from(c)]);
+            seen |= digits[0] | digits[1] | digits[2] | digits[3];
+            let bits = digits.iter().fold(0, |bits, &digit| bits << 6 | u32::from(digit));
+            three.copy_from_slice(&bits.to_be_bytes()[1..]);
+        }
+        (seen < 64).then_some(random)
     }
 
     /// Checks what C checks: the length and the fixed characters.
@@ -136,6 +159,15 @@ mod tests {
         let id = JobId::generate(&node(), [0xff; 18], 86_400, 300);
         assert_eq!(id.to_string(), "D-61626364-////////////////////////-05a1");
         assert_eq!(JobId::parse(&id.0), Some(id));
+    }
+
+    #[test]
+    fn the_random_bytes_can_be_read_back() {
+        for random in [*b"eighteen bytes it ", [0; 18], [0xff; 18]] {
+            assert_eq!(JobId::generate(&node(), random, 60, 1).random(), Some(random));
+        }
+        let id = JobId::parse(b"D-61626364-///////////////////////_-05a1").expect("valid shape");
+        assert_eq!(id.random(), None);
     }
 
     #[test]

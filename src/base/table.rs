@@ -132,6 +132,15 @@ impl<T> Table<T> {
         (self.chunks.len() * CHUNK_SLOTS) as u32
     }
 
+    /// The slot that the next item will be stored in.
+    pub fn next_slot(&mut self) -> u32 {
+        let (index, slot) = match self.with_room.lowest() {
+            Some(index) => (index, self.chunks[index].lowest_vacant()),
+            None => (self.absent_chunk().unwrap_or(self.chunks.len()), 0),
+        };
+        (index * CHUNK_SLOTS + slot) as u32
+    }
+
     /// Stores an item in the lowest chunk with room.
     pub fn insert(&mut self, item: T) -> Ref<T> {
         let index = match self.with_room.lowest() {
@@ -196,18 +205,23 @@ impl<T> Table<T> {
 
     /// Gives the lowest chunk without slots its slots.
     fn add_chunk(&mut self) -> usize {
-        let index = if self.live_chunks < self.chunks.len() {
-            let absent = self.chunks.iter().position(|chunk| chunk.slots.is_none());
-            absent.expect("some chunk has no slots")
-        } else {
+        let index = self.absent_chunk().unwrap_or_else(|| {
             assert!(self.slots_end() < SLOTS_MAX, "the table is full");
             self.chunks.push(Chunk { slots: None, occupied: [0; CHUNK_WORDS], len: 0 });
             self.chunks.len() - 1
-        };
+        });
         self.chunks[index].slots = Some(self.spare.take().unwrap_or_else(vacant_slots));
         self.live_chunks += 1;
         self.with_room.insert(index);
         index
+    }
+
+    /// The lowest chunk without slots that has a number.
+    fn absent_chunk(&self) -> Option<usize> {
+        if self.live_chunks == self.chunks.len() {
+            return None;
+        }
+        self.chunks.iter().position(|chunk| chunk.slots.is_none())
     }
 
     fn free_chunk(&mut self, index: usize) {
@@ -242,14 +256,18 @@ impl<T> Chunk<T> {
         self.len as usize == CHUNK_SLOTS
     }
 
-    /// Fills the lowest vacant slot and says which it was.
-    fn insert(&mut self, item: T) -> usize {
+    fn lowest_vacant(&self) -> usize {
         let word = self.occupied.iter().position(|&word| word != u64::MAX);
         let word = word.expect("a chunk with room has a vacant slot");
-        let slot = word * 64 + self.occupied[word].trailing_ones() as usize;
+        word * 64 + self.occupied[word].trailing_ones() as usize
+    }
+
+    /// Fills the lowest vacant slot and says which it was.
+    fn insert(&mut self, item: T) -> usize {
+        let slot = self.lowest_vacant();
         let slots = self.slots.as_mut().expect("a chunk with room has slots");
         slots[slot] = Some(item);
-        self.occupied[word] |= 1 << (slot % 64);
+        self.occupied[slot / 64] |= 1 << (slot % 64);
         self.len += 1;
         slot
     }

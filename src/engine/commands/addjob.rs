@@ -1,6 +1,5 @@
 //! ADDJOB: a job enters the cluster.
 
-use crate::base::ids::JobId;
 use crate::base::memory;
 use crate::base::time::{MonoMs, UnixMs};
 use crate::engine::Engine;
@@ -163,7 +162,8 @@ fn check(
 fn make_job(engine: &mut Engine, request: &Request<'_>, queue: Option<QueueRef>) -> JobRef {
     let now = engine.now;
     let random = engine.rng.bytes();
-    let id = JobId::generate(engine.cluster.my_id(), random, request.ttl_secs, request.retry_secs);
+    let me = engine.cluster.my_id();
+    let id = engine.jobs.new_id(me, random, request.ttl_secs, request.retry_secs);
     // C: job.c addjobCommand: the clock's milliseconds, and a counter within each.
     engine.last_ctime = (now.wall.0 * 1_000_000).max(engine.last_ctime + 1);
     let expire_at_secs = now.wall.secs() + u64::from(request.ttl_secs);
