@@ -16,7 +16,7 @@ use crate::proto::reply::Resp;
 
 use super::Engine;
 use super::error::CommandError;
-use super::federation::Need;
+use super::federation::{Asking, Need};
 use super::job::JobRef;
 use super::queue::QueueRef;
 
@@ -57,7 +57,8 @@ pub struct Blocked {
     waits: BTreeMap<ClientId, (Wait, MonoMs)>,
     deadlines: BTreeSet<(MonoMs, ClientId)>,
     last_ticket: Ticket,
-    /// Queues that clients wait for, or did when they were last looked at.
+    /// Queues that clients wait for, or for which other nodes still hold an ask. Some are
+    /// over, which is found out in turn.
     waited_for: BTreeSet<QueueRef>,
     /// The slot of the queue that is looked at next.
     look_cursor: u32,
@@ -121,7 +122,17 @@ impl Blocked {
         consumers.map(|(&client, _)| client).collect()
     }
 
-    /// Queues that clients wait for, or did not long ago: some at a time and all in turn.
+    /// Whether a queue is among those that are looked at in turn.
+    pub fn looks_after(&self, q: QueueRef) -> bool {
+        self.waited_for.contains(&q)
+    }
+
+    /// All queues that are looked at in turn.
+    pub fn waited_for(&self) -> impl Iterator<Item = QueueRef> {
+        self.waited_for.iter().copied()
+    }
+
+    /// Some of the queues that clients wait for; all have their turn.
     fn next_waited_for(&mut self) -> Vec<QueueRef> {
         let from = QueueRef::from_slot(self.look_cursor);
         let in_turn = self.waited_for.range(from..).chain(self.waited_for.range(..from));
@@ -204,23 +215,20 @@ impl Engine {
     }
 
     /// Every 100 ms: on a node that leaves, nobody waits any longer; elsewhere the
-    /// queues with waiting clients ask other nodes for jobs.
+    /// queues with waiting clients ask other nodes for jobs. What was asked for the other
+    /// queues ends.
     pub(super) fn look_after_waiters(&mut self) {
         if self.cluster.is_leaving() {
             while let Some(client) = self.blocked.any() {
                 self.give_up(client, Some(&CommandError::Leaving));
             }
         }
-        self.end_idle_asks();
-        if self.cluster.is_leaving() || self.cluster.is_alone() {
-            return;
-        }
         for q in self.blocked.next_waited_for() {
             let queue = self.queues.get(q).and_then(|entry| entry.live());
             if queue.is_some_and(|queue| !queue.waiters.is_empty()) {
                 self.need_jobs(q, Need::ClientsWaiting);
                 self.keep_asking(q);
-            } else {
+            } else if self.end_idle_ask(q) == Asking::No {
                 self.blocked.waited_for.remove(&q);
             }
         }

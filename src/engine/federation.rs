@@ -72,20 +72,23 @@ struct Window {
 /// A wait that doubles with each try.
 #[derive(Clone, Copy, Debug, Default)]
 struct Backoff {
-    /// 0 before the first try.
-    tried_at: MonoMs,
+    tried_at: Option<MonoMs>,
+    /// At most [`DOUBLINGS_MAX`].
     tries: u32,
 }
 
+/// More than it takes to come from any wait to its maximum, and no overflow.
+const DOUBLINGS_MAX: u32 = 20;
+
 impl Backoff {
     fn is_due(&self, now: MonoMs, min_ms: u64, max_ms: u64) -> bool {
-        let wait_ms = min_ms.checked_shl(self.tries).unwrap_or(max_ms).min(max_ms);
-        self.tried_at == MonoMs(0) || now.ms_since(self.tried_at) > wait_ms
+        let wait_ms = (min_ms << self.tries).min(max_ms);
+        self.tried_at.is_none_or(|at| now.ms_since(at) > wait_ms)
     }
 
     fn tried(&mut self, now: MonoMs) {
-        self.tried_at = now;
-        self.tries = (self.tries + 1).min(20);
+        self.tried_at = Some(now);
+        self.tries = (self.tries + 1).min(DOUBLINGS_MAX);
     }
 }
 
@@ -96,6 +99,13 @@ pub enum Need {
     ClientsWaiting,
     /// A fetch just emptied it.
     ReachedZero,
+}
+
+/// Whether other nodes hold a standing ask for a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asking {
+    No,
+    Yes,
 }
 
 impl Imports {
@@ -130,6 +140,11 @@ impl Imports {
         self.ask.tries = 0;
     }
 
+    /// Whether other nodes know that clients wait here.
+    pub fn is_asking(&self) -> bool {
+        self.standing.told_at.is_some()
+    }
+
     /// A job came of those that other nodes were told to send.
     pub fn use_credit(&mut self) {
         self.standing.credit = self.standing.credit.saturating_sub(1);
@@ -160,7 +175,7 @@ impl Engine {
             imports.broadcast.tried(now);
         }
         // Able nodes that know of a standing ask send without being asked again.
-        let is_told = imports.standing.told_at.is_some();
+        let is_told = imports.is_asking();
         let sources: Vec<NodeRef> = imports
             .sources(now)
             .filter(|node| !(is_told && self.cluster.is_able(*node, Abilities::STANDING_ASKS)))
@@ -209,14 +224,15 @@ impl Engine {
         standing.credit = wanted.max(flow).min(ASK_MAX) as u32;
         standing.told_at = Some(now);
         let count = standing.credit;
-        self.asking.insert(q);
         self.tell_able(q, count);
     }
 
     /// A link was made: its node may have been started anew since it was told.
     pub(super) fn ask_anew(&mut self) {
-        for &q in &self.asking {
-            if let Some(queue) = self.queues[q].live_mut() {
+        for q in self.blocked.waited_for() {
+            if self.queues.get(q).is_some()
+                && let Some(queue) = self.queues[q].live_mut()
+            {
                 queue.imports.forget_credit();
             }
         }
@@ -228,37 +244,24 @@ impl Engine {
         self.cluster.send(&mut self.out, &able, MessageFlags::STANDING, &message);
     }
 
-    /// Every 100 ms: standing asks of queues that nobody waits for any longer end. A node
-    /// that leaves ends them at once, lest jobs are sent to it that it stored elsewhere.
-    pub(super) fn end_idle_asks(&mut self) {
-        let now = self.now.mono;
-        let is_leaving = self.cluster.is_leaving();
-        let is_over = |imports: &Imports| {
-            is_leaving || now.ms_since(imports.standing.waited_at) >= CANCEL_AFTER_MS
+    /// Nobody waits for a queue: its standing ask ends, unless somebody waited a moment ago.
+    /// A node that leaves ends it at once, lest jobs are sent to it that it stored elsewhere.
+    pub(super) fn end_idle_ask(&mut self, q: QueueRef) -> Asking {
+        let Some(queue) = self.queues.get(q).and_then(|entry| entry.live()) else {
+            return Asking::No;
         };
-        let over: Vec<QueueRef> = self
-            .asking
-            .iter()
-            .copied()
-            .filter(|q| {
-                let queue = self.queues[*q].live().expect("queues that ask are kept");
-                queue.waiters.is_empty() && is_over(&queue.imports)
-            })
-            .collect();
-        for q in over {
-            self.asking.remove(&q);
-            if let Some(queue) = self.queues[q].live_mut() {
-                queue.imports.standing = Standing::default();
-            }
-            self.tell_able(q, 0);
+        if !queue.imports.is_asking() {
+            return Asking::No;
         }
-    }
-}
-
-impl Imports {
-    /// Whether other nodes know that clients wait here.
-    pub fn is_asking(&self) -> bool {
-        self.standing.told_at.is_some()
+        let idle_ms = self.now.mono.ms_since(queue.imports.standing.waited_at);
+        if idle_ms < CANCEL_AFTER_MS && !self.cluster.is_leaving() {
+            return Asking::Yes;
+        }
+        if let Some(queue) = self.queues[q].live_mut() {
+            queue.imports.standing = Standing::default();
+        }
+        self.tell_able(q, 0);
+        Asking::No
     }
 }
 

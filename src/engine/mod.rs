@@ -89,8 +89,6 @@ pub struct Engine {
     blocked: Blocked,
     cluster: Cluster,
     timers: TimerTable,
-    /// Queues for which other nodes hold a standing ask.
-    asking: BTreeSet<QueueRef>,
     /// Jobs that wait for copies, by the time at which one more node is asked.
     replicating: BTreeSet<(MonoMs, JobRef)>,
     /// Long commands that are not finished, by their client.
@@ -117,7 +115,6 @@ impl Engine {
             queues: Queues::new(queue_key),
             blocked: Blocked::default(),
             timers: TimerTable::new(now.mono),
-            asking: BTreeSet::new(),
             replicating: BTreeSet::new(),
             progress: BTreeMap::new(),
             fetched: Vec::new(),
@@ -253,7 +250,6 @@ impl Engine {
                 return More::Yes;
             }
             budget -= 1;
-            self.asking.remove(&q);
             self.queues[q].asks = lending::Asks::default();
             self.queues.close(q);
         }
@@ -299,6 +295,11 @@ impl Engine {
                 queue.jobs.len(),
                 queued.get(&q).copied().unwrap_or(0),
                 "a job is queued if and only if its queue has it"
+            );
+            assert!(
+                (queue.waiters.is_empty() && !queue.imports.is_asking())
+                    || self.blocked.looks_after(q),
+                "a queue that is waited or asked for is looked after"
             );
             let keys: Vec<_> =
                 queue.jobs.iter().map(|r| (self.jobs[r].ctime, self.jobs[r].id)).collect();

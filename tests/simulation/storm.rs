@@ -413,7 +413,11 @@ impl Storm {
         let mut tally = Tally { trace: self.sim.trace, ..Tally::default() };
         let counts = self.weather == Weather::Stormy && self.busy_ms <= IN_TIME_MS;
         for (id, story) in &self.stories {
-            let told = format!("{}, well since {healed_at}: {story:?}, {:?}", id.escape_ascii(), self.sim.losses);
+            let told = format!(
+                "{}, well since {healed_at}: {story:?}, {:?}",
+                id.escape_ascii(),
+                self.sim.losses
+            );
             let times = story.delivered_at.len();
             assert!(times > 0 || !self.is_owed(story, healed_at), "a promise was broken, {told}");
             if self.weather == Weather::Fair {
