@@ -1,7 +1,7 @@
 //! The load generator against real servers: what it counts is what the servers hold, and
 //! what it calls a latency is one.
 //!
-//! Redis is found on PATH. A server is there once it can be connected to, and ends with
+//! Redis and beanstalkd are found on PATH. A server is there once it can be connected to, and ends with
 //! its test.
 
 use std::io::{Read, Write};
@@ -25,19 +25,28 @@ struct Server {
 
 impl Server {
     fn redis() -> Self {
-        Self::start("redis-server", &["--save", ""])
+        Self::start("redis-server", |port| {
+            ["--port", port, "--bind", "127.0.0.1", "--save", ""].map(str::to_owned).to_vec()
+        })
     }
 
     fn disque() -> Self {
-        Self::start(env!("CARGO_BIN_EXE_disque-server"), &[])
+        Self::start(env!("CARGO_BIN_EXE_disque-server"), |port| {
+            ["--port", port, "--bind", "127.0.0.1"].map(str::to_owned).to_vec()
+        })
     }
 
-    fn start(program: &str, words: &[&str]) -> Self {
+    fn beanstalkd() -> Self {
+        Self::start("beanstalkd", |port| {
+            ["-l", "127.0.0.1", "-p", port].map(str::to_owned).to_vec()
+        })
+    }
+
+    fn start(program: &str, words: impl Fn(&str) -> Vec<String>) -> Self {
         let port = free_port();
         let folder = tempfile::tempdir().expect("a folder for the server");
         let mut child = Command::new(program)
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
-            .args(words)
+            .args(words(&port.to_string()))
             .current_dir(folder.path())
             .stdout(Stdio::null())
             .spawn()
@@ -114,13 +123,17 @@ impl Row {
 }
 
 fn benchmark(line: &str) -> String {
+    run(&line.split_whitespace().collect::<Vec<_>>())
+}
+
+fn run(words: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_disque-benchmark"))
-        .args(line.split_whitespace())
+        .args(words)
         .args(["--format", "csv"])
         .output()
         .expect("the tool runs");
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{line}: {errors}");
+    assert!(output.status.success(), "{words:?}: {errors}");
     String::from_utf8(output.stdout).expect("the tool prints text")
 }
 
@@ -274,6 +287,61 @@ fn every_job_of_a_disque_flow_is_delivered_and_acknowledged() {
     let rows = server.load("-n 2000 -w mix -c 8 --threads 2 --queues 3");
     assert_whole(&rows, &["mix", "mix-add", "mix-ack"], 2000.0);
     assert_eq!(jobs_held(&server), 0);
+}
+
+#[test]
+fn what_is_put_into_beanstalkd_is_reserved_and_deleted() {
+    let server = Server::beanstalkd();
+    let rows = server.load("--peer beanstalkd -n 1000 -P 4 -w add,drain -c 5");
+    assert_eq!(rows.iter().map(|row| row.name.as_str()).collect::<Vec<_>>()[..2], ["add", "drain"]);
+    assert!(rows.iter().all(|row| row.figure("operations") == 1000.0), "{rows:?}");
+    server.load("--peer beanstalkd -n 300 -w add");
+    assert!(server.ask("stats").contains("\ncurrent-jobs-ready: 300\n"));
+    let rows = server.load("--peer beanstalkd -n 1000 -w mix -c 8 --queue other");
+    assert!(rows.iter().all(|row| row.figure("operations") == 1000.0), "{rows:?}");
+}
+
+#[test]
+fn producers_on_one_node_reach_consumers_on_the_others() {
+    let nodes = [Server::disque(), Server::disque(), Server::disque()];
+    for node in &nodes[1..] {
+        let reply = nodes[0].ask(&format!("CLUSTER MEET 127.0.0.1 {}", node.port));
+        assert_eq!(reply, "+OK\r\n");
+    }
+    let started = Instant::now();
+    let reachable = |node: &Server| node.ask("CLUSTER INFO").contains("reachable_nodes:2\r\n");
+    while !nodes.iter().all(reachable) {
+        assert!(started.elapsed() < PATIENCE, "the nodes do not meet");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let servers = nodes.each_ref().map(|node| format!("--server 127.0.0.1:{}", node.port));
+    let line = format!("{} -n 2000 -w federation -c 8 --replicate 2", servers.join(" "));
+    assert_eq!(operations(&rows(&benchmark(&line))), [2000.0; 3]);
+    let counts = |node: &Server, command: &str| {
+        let stats = node.ask("INFO commandstats");
+        stats.contains(&format!("cmdstat_{command}:"))
+    };
+    assert_eq!(nodes.each_ref().map(|node| counts(node, "addjob")), [true, false, false]);
+    assert_eq!(nodes.each_ref().map(|node| counts(node, "getjob")), [false, true, true]);
+    let line = format!("{} -n 600 -w add -c 6 --replicate 3 --queue spread", servers.join(" "));
+    assert_eq!(operations(&rows(&benchmark(&line))), [600.0]);
+    assert!(nodes.iter().all(|node| node.ask("QLEN spread") != ":0\r\n"));
+}
+
+fn operations(rows: &[Row]) -> Vec<f64> {
+    rows.iter().map(|row| row.figure("operations")).collect()
+}
+
+#[test]
+fn jobs_are_what_the_options_say() {
+    let server = Server::disque();
+    let port = server.port.to_string();
+    let words = "DELAY 500 RETRY 7";
+    run(&["-p", &port, "-n", "1", "-w", "add", "-d", "300", "--async", "--with", words]);
+    let jobs = server.ask("JSCAN REPLY all");
+    for part in ["delay\r\n:500", "retry\r\n:7", "body\r\n$300"] {
+        assert!(jobs.contains(&format!("\r\n{part}\r\n")), "no {part} in {jobs}");
+    }
 }
 
 #[test]
