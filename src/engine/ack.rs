@@ -100,6 +100,7 @@ impl Engine {
             let at = self.collect_again_at(self.jobs[r].gc_attempts());
             self.jobs[r].requeue_at = at;
             self.jobs.reschedule(r);
+            self.retelling.uncollected.insert(r);
         }
     }
 
@@ -163,6 +164,11 @@ impl Engine {
         ack.confirm(ME);
         let targets: Vec<NodeRef> =
             self.cluster.known().filter(|node| !ack.confirmed.contains(node)).collect();
+        if targets.is_empty() {
+            // The last one that did not answer was forgotten.
+            self.ack_only.remove(id);
+            return;
+        }
         let message = Message::SetAck { id: *id, may_have: 0 };
         self.cluster.send(&mut self.out, &targets, MessageFlags::NONE, &message);
     }
@@ -178,20 +184,43 @@ impl Engine {
             self.send_got_ack(from, id, known);
             return;
         };
-        match self.acknowledge(r) {
+        let newly = match self.acknowledge(r) {
             None => return,
-            Some(Known::Yes) => self.schedule_collection(r),
-            Some(Known::No) => {}
+            Some(newly) => newly,
+        };
+        if newly == Known::Yes {
+            self.schedule_collection(r);
         }
         let holders = u32::try_from(self.jobs.may_have(r).len()).unwrap_or(u32::MAX);
         if holders <= may_have {
             self.send_got_ack(from, id, Known::Yes);
+            if newly == Known::Yes {
+                self.pass_ack_on(r, from);
+            }
         } else {
             if may_have == 0 {
                 self.send_got_ack(from, id, Known::Yes);
             }
             self.collect(r);
         }
+    }
+
+    /// Where more nodes may have a job than copies were asked for, some got it from a node
+    /// that is the only one to know: each node that hears of the ack tells those it knows.
+    ///
+    /// Differs from C, where a node that was lent a job is left out when the collector
+    /// knows as many holders as the lender, but others: it would deliver the job again.
+    fn pass_ack_on(&mut self, r: JobRef, from: NodeRef) {
+        let job = &self.jobs[r];
+        let holders = self.jobs.may_have(r);
+        if holders.len() <= usize::from(job.repl) {
+            return;
+        }
+        let id = job.id;
+        let may_have = u32::try_from(holders.len()).unwrap_or(u32::MAX);
+        let others: Vec<NodeRef> = holders.iter().copied().filter(|node| *node != from).collect();
+        let message = Message::SetAck { id, may_have };
+        self.cluster.send(&mut self.out, &others, MessageFlags::NONE, &message);
     }
 
     fn send_got_ack(&mut self, to: NodeRef, id: JobId, known: Known) {

@@ -52,6 +52,11 @@ impl AckOnlyJobs {
         self.acks.get_mut(id)
     }
 
+    /// The acks from an ID on, in the order of IDs.
+    pub fn range(&self, from: &JobId) -> impl Iterator<Item = (&JobId, &AckOnlyJob)> {
+        self.acks.range(*from..)
+    }
+
     pub fn contains(&self, id: &JobId) -> bool {
         self.acks.contains_key(id)
     }

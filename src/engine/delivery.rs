@@ -244,7 +244,10 @@ impl Engine {
             }
             // A delivered at-most-once job left the file when it was fetched.
             JobState::Active if !self.jobs[r].is_spent() => self.log_deljob(r),
-            JobState::Active | JobState::Acked(_) => {}
+            JobState::Active => {}
+            JobState::Acked(_) => {
+                self.retelling.uncollected.remove(&r);
+            }
         }
         let job = self.jobs.remove(r);
         self.queues.release_name(job.queue);

@@ -192,7 +192,11 @@ impl Engine {
                 }
                 None => self.take_in(from, &record),
             };
-            self.jobs[r].flags.clear(JobFlags::BROADCAST_QUEUED);
+            // Differs from C, which does so for a queued one too: its next requeue would be
+            // silent then, and others would queue it beside.
+            if !self.jobs[r].is_queued() {
+                self.jobs[r].flags.clear(JobFlags::BROADCAST_QUEUED);
+            }
             // One that is queued here already stays as it is: no time of its own is left to it.
             if self.jobs[r].is_active() && self.jobs[r].is_at_most_once() {
                 self.jobs[r].requeue_at = self.now.mono;

@@ -13,7 +13,7 @@
 //! | [`queue`], [`blocked`] | lines of jobs, and the clients that wait for them |
 //! | [`delivery`] | enqueue, fetch, requeue, removal |
 //! | [`replication`] | a job on enough nodes before its producer hears of it |
-//! | [`ack`], [`ack_only`] | acknowledgement and collection |
+//! | [`ack`], [`ack_only`], [`retelling`] | acknowledgement and collection |
 //! | [`federation`], [`lending`] | jobs asked of other nodes, and lent to them |
 //! | [`memory`] | what is given up when memory is short |
 //! | [`persistence`] | records for the append only file, and back |
@@ -42,6 +42,7 @@ pub mod outbox;
 pub mod persistence;
 pub mod queue;
 pub mod replication;
+pub mod retelling;
 pub mod timer;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -63,6 +64,7 @@ use jobs::Jobs;
 use outbox::Outbox;
 use persistence::Storage;
 use queue::{QueueRef, Queues};
+use retelling::Retelling;
 use timer::{Timer, TimerTable};
 
 /// Idle queues are looked for among this many at a time.
@@ -85,6 +87,7 @@ pub struct Engine {
     rng: Rng,
     jobs: Jobs,
     ack_only: AckOnlyJobs,
+    retelling: Retelling,
     queues: Queues,
     blocked: Blocked,
     cluster: Cluster,
@@ -112,6 +115,7 @@ impl Engine {
             now,
             jobs: Jobs::new(job_key, now.mono),
             ack_only: AckOnlyJobs::default(),
+            retelling: Retelling::default(),
             queues: Queues::new(queue_key),
             blocked: Blocked::default(),
             timers: TimerTable::new(now.mono),
@@ -138,6 +142,9 @@ impl Engine {
 
     /// The point in time at which something is due.
     pub fn next_timeout(&self) -> MonoMs {
+        if !self.retelling.is_over() {
+            return self.now.mono;
+        }
         let replication_at = self.replicating.first().map_or(MonoMs::NEVER, |&(at, _)| at);
         self.timers
             .next_at()
@@ -172,6 +179,8 @@ impl Engine {
             } else if let Some(id) = self.ack_only.pop_due(now.mono) {
                 budget -= 1;
                 self.collect_ack_only_due(id);
+            } else if self.retell_some(&mut budget) == More::Yes {
+                continue;
             } else {
                 self.serve_ready();
                 return More::No;
@@ -264,6 +273,8 @@ impl Engine {
         self.jobs.check_invariants();
         self.blocked.check_invariants();
         self.ack_only.check_invariants();
+        let is_acked = |r: &JobRef| self.jobs[*r].is_acked();
+        assert!(self.retelling.uncollected.iter().all(is_acked), "acked jobs are collected");
         let mut users: BTreeMap<QueueRef, u32> = BTreeMap::new();
         let mut queued: BTreeMap<QueueRef, usize> = BTreeMap::new();
         let mut replicating = 0;

@@ -3,9 +3,9 @@
 //! The simulator stands where the server's loop stands: it runs clients' pipelines,
 //! hands messages and the time to the engines, and drains their lanes in order.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-use disque::base::ids::{ClientId, LinkId, NodeId};
+use disque::base::ids::{ClientId, JobId, LinkId, NodeId};
 use disque::base::limits::BUS_PORT_OFFSET;
 use disque::base::rng::Rng;
 use disque::base::time::Now;
@@ -19,11 +19,11 @@ use disque::proto::reply::Resp;
 use disque::proto::reply_reader::Value;
 
 use crate::disk::Faults;
-use crate::network::{Arrival, Network};
+use crate::network::{Arrival, Network, Room};
 use crate::node::{Doom, Moment, Node, State, Words, run_slice};
 use crate::storage::{Crash, LostSince};
 
-const PORT: u16 = 7711;
+pub const PORT: u16 = 7711;
 
 pub struct Sim {
     pub now_ms: u64,
@@ -37,6 +37,8 @@ pub struct Sim {
     /// Commands that other clients get in between the slices of long commands.
     pub between_slices: VecDeque<(ClientId, Words)>,
     pub checks: Checks,
+    /// How many nodes had each job when its producer got the ID.
+    pub copies_when_promised: BTreeMap<Vec<u8>, usize>,
     /// Every crash, in their order.
     pub losses: Vec<Loss>,
 }
@@ -57,15 +59,17 @@ pub enum Checks {
     WhenAsked,
 }
 
-pub fn seed_bytes(seed: u64, salt: u8) -> [u8; 32] {
-    let mut bytes = [salt; 32];
+pub fn seed_bytes(seed: u64, salt: u16) -> [u8; 32] {
+    let [low, high] = salt.to_le_bytes();
+    let mut bytes = [low; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    bytes[8] ^= high;
     bytes
 }
 
 impl Sim {
     /// Nodes that do not know each other.
-    pub fn new(seed: u64, node_count: u8, config: &EngineConfig) -> Self {
+    pub fn new(seed: u64, node_count: u16, config: &EngineConfig) -> Self {
         let mut rng = Rng::from_seed(seed_bytes(seed, 0xff));
         let config = EngineConfig { port: PORT, ..config.clone() };
         let nodes = (0..node_count)
@@ -83,6 +87,7 @@ impl Sim {
             quantum_max: 64,
             between_slices: VecDeque::new(),
             checks: Checks::EveryInput,
+            copies_when_promised: BTreeMap::new(),
             losses: Vec::new(),
         }
     }
@@ -178,9 +183,17 @@ impl Sim {
             }
             self.note(&out.frames.bytes);
             self.note(&out.replies.bytes);
+            let mut overfull = Vec::new();
             for (link, range) in &out.frames.sends {
                 let bytes = out.frames.bytes[range.clone()].to_vec();
-                self.network.send(&mut self.rng, self.now_ms, n, *link, bytes);
+                if self.network.send(&mut self.rng, self.now_ms, n, *link, bytes) == Room::No {
+                    overfull.push(*link);
+                }
+            }
+            for link in overfull {
+                self.network.close(self.now_ms, n, link);
+                let now = self.now(n);
+                self.nodes[n].engine.link_down(now, link);
             }
             for wish in &out.links {
                 self.grant(n, wish);
@@ -192,9 +205,7 @@ impl Sim {
             let starts = out.replies.segments.iter().map(|segment| segment.start);
             let ends = starts.skip(1).chain([out.replies.bytes.len()]);
             for (segment, end) in out.replies.segments.iter().zip(ends) {
-                if let Some(client) = self.nodes[n].clients.get_mut(&segment.client) {
-                    client.take_in(self.now_ms, &out.replies.bytes[segment.start..end]);
-                }
+                self.take_in(n, segment.client, &out.replies.bytes[segment.start..end]);
             }
             for id in out.resumed {
                 if let Some(client) = self.nodes[n].clients.get_mut(&id) {
@@ -229,6 +240,21 @@ impl Sim {
         };
         self.crash(n, crash);
         false
+    }
+
+    /// Hands a client its replies, and counts the copies of jobs that it is promised.
+    fn take_in(&mut self, n: usize, client: ClientId, bytes: &[u8]) {
+        let Some(client) = self.nodes[n].clients.get_mut(&client) else { return };
+        let seen = client.replies.len();
+        client.take_in(self.now_ms, bytes);
+        let promised = client.replies.range(seen..).filter_map(|(_, reply)| match reply {
+            Value::Status(id) if JobId::parse(id).is_some() => Some(id.clone()),
+            _ => None,
+        });
+        for id in promised.collect::<Vec<_>>() {
+            let copies = self.count_copies(&id);
+            self.copies_when_promised.insert(id, copies);
+        }
     }
 
     fn grant(&mut self, node: usize, wish: &LinkWish) {
@@ -289,7 +315,7 @@ impl Sim {
                 let now = self.now(from);
                 match to.filter(|to| self.nodes[*to].state != State::Down) {
                     Some(to) => {
-                        let link = self.network.join(from, to);
+                        let link = self.network.join(&mut self.rng, self.now_ms, from, to);
                         self.nodes[from].engine.link_up(now, link, token);
                     }
                     None => self.nodes[from].engine.link_failed(now, token),

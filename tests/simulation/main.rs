@@ -21,6 +21,7 @@ mod node;
 mod script;
 mod storage;
 mod storm;
+mod survey;
 mod workload;
 
 /// `SEED=123` repeats one run; `SEEDS=100000` is for the night.
@@ -64,20 +65,21 @@ fn one_disk_keeps_what_its_policy_says() {
 }
 
 /// A cluster through all weathers: promised jobs are delivered and then forgotten, and in
-/// between few of them come twice. Measured over 1500 seeds: of the jobs of consumers that
-/// are in time 8 % come once more than needed, and every fifth seed sees an acknowledged
-/// job again after all was well. A defect that only delivers too often shows here.
+/// between few of them come twice. Measured: in a storm 15 % of the jobs whose consumers are
+/// in time come once more than needed, where links break and nothing else 1 in 1500; and an
+/// eighth of the seeds see an acknowledged job again after all was well, since its ack was
+/// lost with a node. A defect that only delivers too often shows here.
 #[test]
 fn a_cluster_keeps_its_promises() {
     let mut sum = storm::Tally::default();
     for seed in seeds() {
         let tally = naming(seed, || storm::run(seed));
-        sum.jobs += tally.jobs;
-        sum.duplicates += tally.duplicates;
-        sum.late_duplicates += tally.late_duplicates;
+        sum.add(tally);
     }
     let enough = seeds().count() >= 100;
-    assert!(!enough || sum.duplicates * 8 <= sum.jobs, "duplicates are few: {sum:?}");
+    println!("{sum:?}");
+    assert!(!enough || sum.stormy_duplicates * 5 <= sum.stormy_jobs, "duplicates are few: {sum:?}");
+    assert!(!enough || sum.windy_duplicates * 200 <= sum.windy_jobs, "duplicates are few: {sum:?}");
     assert!(!enough || sum.late_duplicates * 3 <= seeds().count(), "acks are kept: {sum:?}");
 }
 

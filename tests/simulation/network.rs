@@ -1,14 +1,28 @@
 //! Links between nodes: ordered, as late as the seed says, and sometimes cut.
 //!
 //! A link is one connection with an end on each node. Frames on it keep their order, as
-//! TCP keeps it. While the way is cut, or the receiver is frozen, they are held back; a
-//! reset, a close or a crash loses them.
+//! TCP keeps it; frames on different links overtake each other. While the way is cut, or
+//! the receiver is frozen, they are held back; a reset, a close or a crash loses them, and a
+//! sender gives a link up when too much is under way on it.
+//!
+//! Two things are beyond what TCP does. A new link may bring frames once more that an
+//! earlier one brought (an *echo*). And of a node that speaks *plainly* nobody sees what C
+//! nodes do not have, nor does it see that of others.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use disque::base::ids::LinkId;
 use disque::base::rng::Rng;
 use disque::engine::outbox::ConnectToken;
+
+/// Where in a frame its type stands.
+const KIND: std::ops::Range<usize> = 12..14;
+/// Where C nodes have zeros, and ours say what they can do.
+const RESERVED: std::ops::Range<usize> = 102..136;
+/// ENQUEUE and YOURJOBS have no echo: each is a delivery, of at-most-once jobs as well.
+const WITHOUT_ECHO: [[u8; 2]; 2] = [[0, 6], [0, 13]];
+/// Frames that are kept for an echo, for each ordered pair of nodes.
+const ECHOES_MAX: usize = 4;
 
 /// Something that arrives at a node.
 #[derive(Debug)]
@@ -41,6 +55,15 @@ pub struct End {
     pub peer_link: LinkId,
     /// When the last frame sent here arrives: later ones do not overtake it.
     last_at: u64,
+    /// Bytes sent here that did not arrive yet.
+    under_way: usize,
+}
+
+/// Whether a link takes more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    No,
+    Yes,
 }
 
 pub struct Network {
@@ -56,6 +79,12 @@ pub struct Network {
     /// Frames are this late, in ms, drawn anew for each.
     pub delay_ms: (u32, u32),
     pub frame_count: u64,
+    /// A link with more bytes than this under way takes none.
+    pub link_bytes_max: usize,
+    /// How many of a hundred links begin with an echo.
+    pub echoes_percent: u32,
+    echoes: BTreeMap<(usize, usize), VecDeque<Vec<u8>>>,
+    plain: BTreeSet<usize>,
 }
 
 impl Network {
@@ -70,6 +99,10 @@ impl Network {
             frozen: BTreeSet::new(),
             delay_ms,
             frame_count: 0,
+            link_bytes_max: usize::MAX,
+            echoes_percent: 0,
+            echoes: BTreeMap::new(),
+            plain: BTreeSet::new(),
         }
     }
 
@@ -95,11 +128,20 @@ impl Network {
             }
             let arrival = entry.remove();
             if !self.is_held(&arrival) {
+                self.note_arrived(&arrival);
                 return Some(arrival);
             }
             self.held.insert(serial, arrival);
         }
         None
+    }
+
+    fn note_arrived(&mut self, arrival: &Arrival) {
+        let Arrival::Frame { to, link, bytes, .. } = arrival else { return };
+        let Some(end) = self.ends.get(&(*to, *link)) else { return };
+        if let Some(sender) = self.ends.get_mut(&(end.peer, end.peer_link)) {
+            sender.under_way = sender.under_way.saturating_sub(bytes.len());
+        }
     }
 
     fn is_held(&self, arrival: &Arrival) -> bool {
@@ -124,6 +166,10 @@ impl Network {
     /// Nothing gets from one node to another.
     pub fn cut(&mut self, from: usize, to: usize) {
         self.cuts.insert((from, to));
+    }
+
+    pub fn is_cut(&self) -> bool {
+        !self.cuts.is_empty()
     }
 
     pub fn heal(&mut self, now: u64) {
@@ -154,14 +200,19 @@ impl Network {
     }
 
     /// Makes a link; returns its name at the end that wished for it.
-    pub fn join(&mut self, from: usize, to: usize) -> LinkId {
+    pub fn join(&mut self, rng: &mut Rng, now: u64, from: usize, to: usize) -> LinkId {
         let mut name = || {
             self.last_link += 1;
             LinkId { slot: self.last_link, generation: 1 }
         };
         let (near, far) = (name(), name());
-        self.ends.insert((from, near), End { peer: to, peer_link: far, last_at: 0 });
-        self.ends.insert((to, far), End { peer: from, peer_link: near, last_at: 0 });
+        self.ends.insert((from, near), End { peer: to, peer_link: far, last_at: 0, under_way: 0 });
+        self.ends.insert((to, far), End { peer: from, peer_link: near, last_at: 0, under_way: 0 });
+        if self.echoes_percent > 0 && rng.below(100) < self.echoes_percent {
+            for bytes in self.echoes.remove(&(from, to)).unwrap_or_default() {
+                self.send(rng, now, from, near, bytes);
+            }
+        }
         near
     }
 
@@ -169,13 +220,40 @@ impl Network {
         self.ends.contains_key(&(node, link))
     }
 
-    pub fn send(&mut self, rng: &mut Rng, now: u64, node: usize, link: LinkId, bytes: Vec<u8>) {
+    /// From now on the node is to others as a C node, and they to it.
+    pub fn speak_plainly(&mut self, node: usize) {
+        self.plain.insert(node);
+    }
+
+    pub fn send(
+        &mut self,
+        rng: &mut Rng,
+        now: u64,
+        node: usize,
+        link: LinkId,
+        mut bytes: Vec<u8>,
+    ) -> Room {
         let delay_ms = self.draw_delay(rng);
         self.frame_count += 1;
-        let Some(end) = self.ends.get_mut(&(node, link)) else { return };
+        let Some(end) = self.ends.get_mut(&(node, link)) else { return Room::Yes };
+        if end.under_way > self.link_bytes_max {
+            return Room::No;
+        }
+        end.under_way += bytes.len();
         end.last_at = end.last_at.max(now + delay_ms);
         let (at, to, link) = (end.last_at, end.peer, end.peer_link);
+        if self.plain.contains(&node) || self.plain.contains(&to) {
+            bytes[RESERVED].fill(0);
+        }
+        if self.echoes_percent > 0 && !WITHOUT_ECHO.iter().any(|kind| bytes[KIND] == *kind) {
+            let kept = self.echoes.entry((node, to)).or_default();
+            kept.push_back(bytes.clone());
+            if kept.len() > ECHOES_MAX {
+                kept.pop_front();
+            }
+        }
         self.push(at, Arrival::Frame { from: node, to, link, bytes });
+        Room::Yes
     }
 
     /// Closes a link from one end; the other hears of it behind what was sent before.

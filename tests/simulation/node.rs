@@ -18,6 +18,9 @@ use disque::proto::request::{Args, Parsed, RequestParser};
 use crate::clock::Clock;
 use crate::storage::{Crash, Storage};
 
+/// The address of node 0; the others follow.
+const FIRST_IP: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+
 pub type Words = Vec<Vec<u8>>;
 
 /// A connection to a node: commands go in, replies come out in order.
@@ -71,7 +74,7 @@ pub struct Node {
 
 impl Node {
     /// A node that was never started before.
-    pub fn new(number: u8, id: NodeId, seed: [u8; 32], config: &EngineConfig) -> Self {
+    pub fn new(number: u16, id: NodeId, seed: [u8; 32], config: &EngineConfig) -> Self {
         let clock = Clock::default();
         let mut engine = Engine::new(config.clone(), id, seed, clock.at(0));
         let mut storage = Storage::new(Rng::from_seed(seed));
@@ -83,7 +86,7 @@ impl Node {
             state: State::Up,
             life: 0,
             clients: BTreeMap::new(),
-            ip: IpAddr::V4(Ipv4Addr::new(10, 0, 0, number + 1)),
+            ip: IpAddr::V4(Ipv4Addr::from_bits(FIRST_IP.to_bits() + u32::from(number))),
             clock,
             storage,
             doom: None,

@@ -41,6 +41,7 @@
 //! > heal                       everything gets through
 //! > reset A B                  the links between two nodes break
 //! > freeze A                   > thaw A
+//! > plain A                    it is to others as a C node, and they to it
 //! > crash A                    the process is killed; its disk stays
 //! > restart A
 //! ```
@@ -127,7 +128,7 @@ impl Player {
             Some(count) => (count, Aof::On),
             None => (words, Aof::Off),
         };
-        let node_count: u8 = count.trim().parse().expect("a number of nodes");
+        let node_count: u16 = count.trim().parse().expect("a number of nodes");
         let config =
             EngineConfig { aof, node_timeout_ms: NODE_TIMEOUT_MS, ..EngineConfig::default() };
         let mut sim = Sim::new(1, node_count, &config);
@@ -187,6 +188,7 @@ impl Player {
                 self.sim.crash(node_of(&word(1)), Crash::Killed);
             }
             "restart" => self.sim.restart(node_of(&word(1))),
+            "plain" => self.sim.network.speak_plainly(node_of(&word(1))),
             "freeze" => self.sim.freeze(node_of(&word(1))),
             "thaw" => self.sim.thaw(node_of(&word(1))),
             name => {

@@ -138,6 +138,10 @@ impl Engine {
         self.jobs.add_may_have(r, from);
         if why == PutOff::Working || self.outranks_me(from, r) {
             self.dequeue(r);
+        } else if self.jobs[r].is_queued() {
+            // Differs from C: the sender gives in when it hears of this queue, and it may
+            // not have, since the first enqueue of a lent job is silent.
+            self.cluster.send(&mut self.out, &[from], MessageFlags::NONE, &Message::Queued(id));
         }
         self.put_off_requeue(r);
         if why == PutOff::Queued {

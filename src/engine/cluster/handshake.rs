@@ -131,6 +131,7 @@ impl Engine {
         debug!("Handshake with node {sender} completed.");
         self.cluster.links.insert(link, Peer::Node(node));
         self.out.save_nodes = true;
+        self.retell_acks(node);
         if matches!(reason, Reason::Gossip(_)) {
             self.send_gossip(link, GossipKind::Meet, Some(node));
         }

@@ -96,7 +96,8 @@ impl Engine {
         };
         contact.link = Link::Up { id: link, since };
         self.cluster.links.insert(link, peer);
-        if matches!(peer, Peer::Node(_)) {
+        if let Peer::Node(node) = peer {
+            self.retell_acks(node);
             self.ask_anew();
         }
         let (kind, to) = match peer {

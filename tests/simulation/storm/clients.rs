@@ -1,0 +1,196 @@
+//! The producers and the consumers of a storm.
+
+use disque::base::ids::JobId;
+use disque::proto::reply::Resp;
+use disque::proto::reply_reader::Value;
+
+use super::story::{Adding, InHand, Wanted};
+use super::{EXPIRY_ERROR_MS, IN_TIME_MS, QUEUES, Storm, Weather, words};
+use crate::node::State;
+
+impl Storm {
+    pub(super) fn add(&mut self) {
+        let n = self.node();
+        if self.sim.nodes[n].state == State::Down {
+            return;
+        }
+        let replicate = 1 + self.rng.index(self.sim.nodes.len().min(3));
+        let retry_secs = match self.weather {
+            Weather::Fair => [5, 8],
+            Weather::Windy => [3, 5],
+            Weather::Hazy | Weather::Stormy => [1, 3],
+        }[self.rng.index(2)];
+        let retry_secs = if replicate == 1 && self.rng.below(3) == 0 { 0 } else { retry_secs };
+        let delay_secs = [0, 0, 0, 2][self.rng.index(4)];
+        // An at-most-once job that is acknowledged elsewhere stays until it expires.
+        let ttl_secs = if retry_secs == 0 { 20 } else { [20, 400, 400][self.rng.index(3)] };
+        let ttl_secs = if self.weather == Weather::Hazy { ttl_secs.max(60) } else { ttl_secs };
+        let is_async = self.rng.below(4) == 0;
+        let queue = QUEUES[self.rng.index(QUEUES.len())];
+        let line = format!(
+            "ADDJOB {queue} body 1500 REPLICATE {replicate} RETRY {retry_secs} \
+             DELAY {delay_secs} TTL {ttl_secs}{}",
+            if is_async { " ASYNC" } else { "" }
+        );
+        let keeps_a_copy = self.memory_levels[n] == 0 && !self.leaving[n];
+        let copies = match (is_async, keeps_a_copy) {
+            (false, _) => replicate,
+            (true, true) => 1,
+            (true, false) => 0,
+        };
+        let asked_at = self.sim.now_ms;
+        let wanted = Wanted {
+            retry_ms: retry_secs * 1000,
+            delay_ms: delay_secs * 1000,
+            copies,
+            asked_at,
+            promised_at: u64::MAX,
+            expires_at: asked_at + ttl_secs * 1000,
+        };
+        let client = self.sim.connect_client(n, Resp::V2);
+        self.adding.push(Adding { node: n, client, wanted });
+        self.sim.send(n, client, words(&line));
+    }
+
+    /// Every consumer waits for jobs, and acknowledges what it is done with.
+    pub(super) fn consume(&mut self) {
+        if self.consumers_are_here() {
+            self.fetch();
+        }
+        self.collect();
+        let now = self.sim.now_ms;
+        let (done, rest) =
+            std::mem::take(&mut self.in_hand).into_iter().partition(|job| job.until <= now);
+        self.in_hand = rest;
+        for job in done {
+            self.finish(job);
+        }
+    }
+
+    fn fetch(&mut self) {
+        for n in 0..self.sim.nodes.len() {
+            self.consumers[n] =
+                self.consumers[n].filter(|client| self.sim.nodes[n].clients.contains_key(client));
+            if self.sim.nodes[n].state == State::Down {
+                continue;
+            }
+            let sim = &mut self.sim;
+            let client = *self.consumers[n].get_or_insert_with(|| sim.connect_client(n, Resp::V2));
+            if self.is_up(n) && !self.sim.is_blocked(n, client) {
+                let count = 1 + self.rng.below(3);
+                let timeout_ms = 1 + self.rng.below(3000);
+                let line = format!("GETJOB TIMEOUT {timeout_ms} COUNT {count} FROM red green");
+                self.sim.send(n, client, words(&line));
+            }
+        }
+    }
+
+    /// The consumer of a node hangs up.
+    pub(super) fn hang_up(&mut self, n: usize) {
+        if let Some(client) = self.consumers[n].take() {
+            self.sim.disconnect_client(n, client);
+        }
+    }
+
+    /// A consumer is done with a job: mostly it says so, somewhere.
+    fn finish(&mut self, job: InHand) {
+        let n = self.node();
+        let is_slow = self.busy_ms > IN_TIME_MS || self.weather == Weather::Hazy;
+        let careless = is_slow && self.healed_at.is_none();
+        if careless && self.rng.below(5) == 0 {
+            return;
+        }
+        if !self.is_up(n) || self.leaving[n] {
+            // It is turned away, and tries another node.
+            self.in_hand.push(job);
+            return;
+        }
+        let command = match self.rng.below(20) {
+            0 if careless => "NACK",
+            1 if careless && self.weather != Weather::Hazy => "WORKING",
+            _ => "ACKJOB",
+        };
+        let client = self.sim.connect_client(n, Resp::V2);
+        let id = String::from_utf8_lossy(&job.id).into_owned();
+        self.sim.send(n, client, words(&format!("{command} {id}")));
+        // A node that cannot keep an ack may die of it.
+        let is_answered = !self.sim.take_replies(n, client).is_empty();
+        self.sim.disconnect_client(n, client);
+        if !is_answered {
+            return;
+        }
+        let now = self.sim.now_ms;
+        let story = self.stories.get_mut(&job.id).expect("it was delivered");
+        if command == "ACKJOB" {
+            story.acked_at.get_or_insert(now);
+        } else {
+            story.put_back_at = now;
+        }
+    }
+
+    /// Takes in all replies: IDs for producers, jobs for consumers.
+    pub(super) fn collect(&mut self) {
+        for adding in std::mem::take(&mut self.adding) {
+            let (n, client) = (adding.node, adding.client);
+            match self.sim.take_replies(n, client).pop() {
+                None if self.sim.nodes[n].clients.contains_key(&client) => self.adding.push(adding),
+                None => {}
+                Some((promised_at, reply)) => {
+                    self.sim.disconnect_client(n, client);
+                    self.added(reply, Wanted { promised_at, ..adding.wanted });
+                }
+            }
+        }
+        for n in 0..self.sim.nodes.len() {
+            let Some(client) = self.consumers[n] else { continue };
+            for (at, reply) in self.sim.take_replies(n, client) {
+                let Value::Array(rows) = reply else { continue };
+                for row in rows {
+                    let Value::Array(row) = row else { panic!("a row is an array: {row:?}") };
+                    let Value::Bulk(id) = &row[1] else { panic!("an ID is a bulk: {row:?}") };
+                    self.delivered(id, at);
+                }
+            }
+        }
+    }
+
+    fn added(&mut self, reply: Value, wanted: Wanted) {
+        match reply {
+            Value::Status(id) => {
+                let copies = self.sim.copies_when_promised.remove(&id).expect("it was promised");
+                let lost = self.losers_of(&wanted);
+                let story = self.stories.entry(id).or_default();
+                assert!(story.wanted.is_none(), "IDs are given once: {story:?}");
+                story.wanted = Some(wanted.clone());
+                // An at-most-once job may be on its way to another node already.
+                let is_exempt = wanted.retry_ms == 0 || story.acked_at.is_some();
+                assert!(
+                    copies + lost >= wanted.copies || is_exempt,
+                    "a job is promised when its copies are there, not when {copies} are: {story:?}"
+                );
+            }
+            Value::Error(text) => {
+                let known = [&b"NOREPL"[..], b"PAUSED", b"LEAVING", b"MISCONF"];
+                assert!(known.iter().any(|word| text.starts_with(word)), "{}", text.escape_ascii());
+            }
+            other => panic!("ADDJOB answers an ID or an error: {other:?}"),
+        }
+    }
+
+    fn delivered(&mut self, id: &[u8], at: u64) {
+        let story = self.stories.entry(id.to_vec()).or_default();
+        story.delivered_at.push(at);
+        let told = format!("{} at {at}: {story:?}", id.escape_ascii());
+        if let Some(wanted) = &story.wanted {
+            assert!(at <= wanted.expires_at + EXPIRY_ERROR_MS, "it came after its expiry, {told}");
+        }
+        let id_says = JobId::parse(id).expect("IDs are valid");
+        let from_ms = story.wanted.as_ref().map_or(0, |wanted| wanted.asked_at);
+        let may_forget = self.enqueued_once && self.sim.may_forget_ends(from_ms);
+        let once = id_says.is_at_least_once() || story.delivered_at.len() == 1 || may_forget;
+        assert!(once, "at most once is once, {told}");
+        let busy_ms = if self.healed_at.is_some() { 1 } else { self.busy_ms };
+        let until = self.sim.now_ms + u64::from(self.rng.below(busy_ms));
+        self.in_hand.push(InHand { id: id.to_vec(), until });
+    }
+}

@@ -1,0 +1,221 @@
+//! What goes wrong in a storm, and how it is made well again.
+
+use disque::base::ids::NodeId;
+use disque::engine::config::EnqueueAtLoad;
+use disque::proto::reply::Resp;
+
+use super::{QUEUES, Storm, Weather};
+use crate::cluster::PORT;
+use crate::node::State;
+
+/// Nodes find each other again within this, once nothing is in their way.
+const WHOLE_WITHIN_MS: u64 = 15_000;
+/// After that acks and requeues have come to rest within this.
+const SETTLED_WITHIN_MS: u64 = 2000;
+
+impl Storm {
+    /// What the weather brings for the whole of the run.
+    pub(super) fn draw_weather(&mut self) {
+        match self.weather {
+            Weather::Fair | Weather::Windy => {}
+            Weather::Hazy => self.sim.network.delay_ms = (0, self.rng.below(150)),
+            Weather::Stormy => {
+                self.sim.network.link_bytes_max = [4000, usize::MAX][self.rng.index(2)];
+                self.sim.network.echoes_percent = [0, 0, 30][self.rng.index(3)];
+                self.acks_miss_copies = self.sim.network.echoes_percent > 0;
+                if self.rng.below(4) == 0 {
+                    // It comes to the others later, if at all.
+                    let newcomer = self.node();
+                    self.reset_node(newcomer, "HARD");
+                }
+            }
+        }
+    }
+
+    /// Something goes wrong, or well again.
+    pub(super) fn disturb(&mut self) {
+        let (a, b) = (self.node(), self.node());
+        match self.weather {
+            Weather::Fair | Weather::Hazy => {}
+            Weather::Windy => self.sim.reset_links(a, b),
+            Weather::Stormy if self.rng.below(4) == 0 => self.operate(a, b),
+            Weather::Stormy => self.break_something(a, b),
+        }
+    }
+
+    fn break_something(&mut self, a: usize, b: usize) {
+        match self.rng.below(100) {
+            0..22 => self.sim.reset_links(a, b),
+            22..32 => self.sim.network.cut(a, b),
+            32..38 => {
+                self.sim.network.cut(a, b);
+                self.sim.network.cut(b, a);
+            }
+            38..42 => self.partition(),
+            42..56 => self.join_ways(),
+            56..62 => self.sim.freeze(a),
+            62..72 => self.sim.thaw(a),
+            72..79 => self.crash(a),
+            79..90 => self.restart(a),
+            90..94 => {
+                self.sim.network.delay_ms = [(0, 2), (0, 30), (20, 150)][self.rng.index(3)];
+            }
+            94..97 => {
+                self.sim.nodes[a].clock.wall_offset_ms = i64::from(self.rng.below(4000)) - 2000;
+            }
+            _ => {
+                self.collect();
+                self.hang_up(a);
+            }
+        }
+    }
+
+    /// Somebody who runs the cluster does something to a node.
+    fn operate(&mut self, a: usize, b: usize) {
+        if !self.is_up(a) {
+            return;
+        }
+        match self.rng.below(100) {
+            0..20 => {
+                self.memory_levels[a] = [0, 1, 2][self.rng.index(3)];
+                self.sim.set_memory_level(a, self.memory_levels[a]);
+            }
+            20..60 => {
+                let queue = QUEUES[self.rng.index(QUEUES.len())];
+                let state = ["in", "out", "all", "none", "none"][self.rng.index(5)];
+                let scope = ["state", "bcast"][self.rng.index(2)];
+                self.order(a, &["PAUSE", queue, state, scope]);
+            }
+            60..75 => self.set_leaving(a, !self.leaving[a]),
+            75..80 => {
+                let id = self.sim.nodes[b].engine.cluster().my_id().to_string();
+                self.order(a, &["CLUSTER", "FORGET", &id]);
+                self.acks_miss_copies = true;
+            }
+            80..85 => {
+                let how = ["SOFT", "HARD"][self.rng.index(2)];
+                self.reset_node(a, how);
+            }
+            _ => self.meet(a, b),
+        }
+    }
+
+    /// Gives a node a command; it may be refused, or the node may die of it.
+    fn order(&mut self, n: usize, words: &[&str]) {
+        let client = self.sim.connect_client(n, Resp::V2);
+        self.sim.send(n, client, words.iter().map(|word| word.as_bytes().to_vec()).collect());
+        self.sim.disconnect_client(n, client);
+    }
+
+    fn meet(&mut self, a: usize, b: usize) {
+        let ip = self.sim.nodes[b].ip.to_string();
+        self.order(a, &["CLUSTER", "MEET", &ip, &PORT.to_string()]);
+    }
+
+    fn set_leaving(&mut self, n: usize, leaving: bool) {
+        self.leaving[n] = leaving;
+        self.order(n, &["CLUSTER", "LEAVING", if leaving { "yes" } else { "no" }]);
+        self.risk_at = Some(self.sim.now_ms);
+    }
+
+    fn reset_node(&mut self, n: usize, how: &str) {
+        let old_id = *self.sim.nodes[n].engine.cluster().my_id();
+        self.order(n, &["CLUSTER", "RESET", how]);
+        if *self.sim.nodes[n].engine.cluster().my_id() != old_id {
+            self.gone.push(old_id);
+        }
+        self.resets.push((n, self.sim.now_ms));
+        self.acks_miss_copies = true;
+    }
+
+    /// Ends all cuts.
+    fn join_ways(&mut self) {
+        if self.sim.network.is_cut() {
+            self.risk_at = Some(self.sim.now_ms);
+        }
+        self.sim.network.heal(self.sim.now_ms);
+    }
+
+    /// Cuts the cluster in two.
+    fn partition(&mut self) {
+        let count = self.sim.nodes.len();
+        let sides: Vec<bool> = (0..count).map(|_| self.rng.below(2) == 0).collect();
+        for a in 0..count {
+            for b in 0..count {
+                if sides[a] != sides[b] {
+                    self.sim.network.cut(a, b);
+                }
+            }
+        }
+    }
+
+    fn crash(&mut self, n: usize) {
+        if self.sim.nodes[n].state == State::Down {
+            return;
+        }
+        self.collect();
+        self.sim.end_somehow(&mut self.rng, n);
+    }
+
+    fn restart(&mut self, n: usize) {
+        let enqueue = [EnqueueAtLoad::No, EnqueueAtLoad::No, EnqueueAtLoad::Yes][self.rng.index(3)];
+        self.enqueued_once |= enqueue == EnqueueAtLoad::Yes;
+        self.sim.restart_with(n, enqueue);
+        // What it was told last may not be in its nodes.conf.
+        self.leaving[n] = self.sim.nodes[n].engine.cluster().is_leaving();
+        self.sim.set_memory_level(n, self.memory_levels[n]);
+    }
+
+    /// From here on all is well. Consumers come back when the nodes are at rest.
+    pub(super) fn heal(&mut self) {
+        self.collect();
+        self.sim.end_mishaps();
+        let nodes = 0..self.sim.nodes.len();
+        for n in nodes.clone() {
+            self.sim.thaw(n);
+            self.memory_levels[n] = 0;
+            self.restart(n);
+        }
+        self.collect();
+        self.sim.network.delay_ms = (0, 2);
+        self.sim.network.link_bytes_max = usize::MAX;
+        self.sim.network.echoes_percent = 0;
+        self.join_ways();
+        let alive: Vec<NodeId> =
+            self.sim.nodes.iter().map(|node| *node.engine.cluster().my_id()).collect();
+        self.gone.retain(|id| !alive.contains(id));
+        for n in nodes.clone() {
+            self.hang_up(n);
+            if self.leaving[n] {
+                self.set_leaving(n, false);
+            }
+            for id in self.gone.clone() {
+                self.order(n, &["CLUSTER", "FORGET", &id.to_string()]);
+            }
+        }
+        let until = self.sim.now_ms + WHOLE_WITHIN_MS;
+        let strangers = |sim: &crate::cluster::Sim, a: usize, b: usize| {
+            let id = *sim.nodes[b].engine.cluster().my_id();
+            sim.nodes[a].engine.cluster().find(&id).is_none()
+        };
+        for a in nodes.clone() {
+            for b in nodes.clone() {
+                if a != b && strangers(&self.sim, a, b) {
+                    self.meet(a, b);
+                }
+            }
+        }
+        while !self.sim.is_whole() {
+            self.run(100);
+            assert!(self.sim.now_ms < until, "nodes find each other again");
+        }
+        // Pauses that were on their way have arrived.
+        for n in nodes {
+            for queue in QUEUES {
+                self.order(n, &["PAUSE", queue, "none"]);
+            }
+        }
+        self.run(SETTLED_WITHIN_MS);
+        self.healed_at = Some(self.sim.now_ms);
+    }
+}

@@ -1,0 +1,265 @@
+//! A whole cluster, its clients and its disasters, drawn from a seed.
+//!
+//! The seed draws the [`Weather`]. First everything that it brings goes wrong for a while.
+//! Then all is made well, and the cluster must become whole, deliver what it promised, and
+//! in the end hold nothing.
+//!
+//! `clients` are the producers and the consumers, `disasters` what goes wrong and is made
+//! well again, `rest` what must hold of the queues while nobody takes jobs out of them, and
+//! `story` what is known of each job.
+
+mod clients;
+mod disasters;
+mod rest;
+mod story;
+
+use std::collections::BTreeMap;
+
+use disque::base::ids::{ClientId, NodeId};
+use disque::base::rng::Rng;
+use disque::engine::config::{Aof, EngineConfig};
+
+use crate::clock::Clock;
+use crate::cluster::{Sim, seed_bytes};
+use crate::mishaps;
+use crate::node::State;
+use rest::Rest;
+pub use story::Tally;
+use story::{Adding, InHand, Story, Wanted};
+
+const QUEUES: [&str; 2] = ["red", "green"];
+const STEPS: u32 = 150;
+const NODE_TIMEOUT_MS: u64 = 2000;
+/// Consumers that take no longer than this are in time.
+const IN_TIME_MS: u32 = 200;
+/// Acks are collected within this: the longest wait between two attempts, and some.
+const DRAINED_WITHIN_MS: u64 = 200_000;
+/// Clocks differ by seconds, and each node that passes a job on rounds its TTL up.
+const EXPIRY_ERROR_MS: u64 = 10_000;
+/// An ack is on all nodes within this, once all is well.
+const ACK_SPREAD_MS: u64 = 20;
+/// Frames for each ordered pair of nodes and second in a cluster that has nothing to do.
+const QUIET_FRAMES: u64 = 6;
+
+/// What goes wrong, and how the consumers are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Weather {
+    /// Nothing goes wrong, and consumers are always there and in time: each job comes
+    /// exactly once.
+    Fair,
+    /// Nothing goes wrong, but frames take long, and consumers stay away for seconds and
+    /// forget jobs: while they are away each job that is due waits in exactly one queue.
+    Hazy,
+    /// Links break, and nothing else; consumers are in time. What is acknowledged does not
+    /// come again.
+    Windy,
+    /// Everything goes wrong.
+    Stormy,
+}
+
+struct Storm {
+    sim: Sim,
+    rng: Rng,
+    weather: Weather,
+    /// One on each node.
+    consumers: Vec<Option<ClientId>>,
+    rest: Rest,
+    adding: Vec<Adding>,
+    stories: BTreeMap<Vec<u8>, Story>,
+    in_hand: Vec<InHand>,
+    /// Whether acks may miss a copy: links repeat what earlier ones brought, which may be a
+    /// job that is over, or nodes do not know all who may have a job.
+    acks_miss_copies: bool,
+    memory_levels: Vec<u8>,
+    leaving: Vec<bool>,
+    /// IDs that no node has any more.
+    gone: Vec<NodeId>,
+    /// The longest that a consumer takes for a job.
+    busy_ms: u32,
+    /// When nodes were reset, and lost what they had.
+    resets: Vec<(usize, u64)>,
+    /// Some node was started with aof-enqueue-jobs-once, though nobody had planned its end.
+    enqueued_once: bool,
+    /// When acks were last at risk, but for crashes: a node began or ceased to leave, and did
+    /// not pass them on; or a way that was cut is not any more, and brings a copy whose job is
+    /// over.
+    risk_at: Option<u64>,
+    /// From when on all is well.
+    healed_at: Option<u64>,
+}
+
+pub fn run(seed: u64) -> Tally {
+    let mut storm = Storm::new(seed);
+    for _ in 0..STEPS {
+        storm.act();
+    }
+    storm.heal();
+    storm.drain();
+    storm.judge()
+}
+
+impl Storm {
+    fn new(seed: u64) -> Self {
+        let mut rng = Rng::from_seed(seed_bytes(seed, 0xdd));
+        let node_count = 2 + rng.below(4) as u16;
+        let config = EngineConfig {
+            aof: Aof::On,
+            node_timeout_ms: NODE_TIMEOUT_MS,
+            ..EngineConfig::default()
+        };
+        let mut sim = Sim::new(seed, node_count, &config);
+        sim.quantum_max = [1, 64][rng.index(2)];
+        let options = mishaps::draw_options(&mut rng);
+        for node in &mut sim.nodes {
+            node.storage.set_options(options);
+            node.clock = Clock { drift_ppm: i64::from(rng.below(200)) - 100, wall_offset_ms: 0 };
+        }
+        let weather = match seed % 6 {
+            0 => Weather::Fair,
+            1 => Weather::Hazy,
+            2 => Weather::Windy,
+            _ => Weather::Stormy,
+        };
+        if matches!(weather, Weather::Windy | Weather::Stormy) && rng.below(3) == 0 {
+            let plain = rng.index(sim.nodes.len());
+            sim.network.speak_plainly(plain);
+        }
+        sim.meet_all();
+        let busy_ms =
+            if weather == Weather::Stormy { [IN_TIME_MS, 4000][rng.index(2)] } else { IN_TIME_MS };
+        let count = usize::from(node_count);
+        let mut storm = Self {
+            sim,
+            rng,
+            weather,
+            consumers: vec![None; count],
+            rest: Rest::default(),
+            adding: Vec::new(),
+            stories: BTreeMap::new(),
+            in_hand: Vec::new(),
+            acks_miss_copies: false,
+            memory_levels: vec![0; count],
+            leaving: vec![false; count],
+            gone: Vec::new(),
+            busy_ms,
+            resets: Vec::new(),
+            enqueued_once: false,
+            risk_at: None,
+            healed_at: None,
+        };
+        storm.draw_weather();
+        storm
+    }
+
+    fn node(&mut self) -> usize {
+        self.rng.index(self.sim.nodes.len())
+    }
+
+    fn act(&mut self) {
+        if self.rng.below(10) < 4 {
+            self.add();
+        }
+        if self.rng.below(10) < 2 {
+            self.disturb();
+        }
+        if self.weather == Weather::Stormy && self.rng.below(10) == 0 {
+            let n = self.node();
+            self.sim.upset_disk(&mut self.rng, n);
+        }
+        self.consume();
+        let ms = u64::from(self.rng.below(200));
+        self.run(ms);
+        self.check_rest();
+    }
+
+    fn run(&mut self, ms: u64) {
+        self.sim.run_for(ms);
+        self.collect();
+    }
+
+    fn drain(&mut self) {
+        let until = self.sim.now_ms + DRAINED_WITHIN_MS;
+        while !self.adding.is_empty()
+            || self.sim.nodes.iter().any(|node| node.engine.job_count() > 0)
+        {
+            self.consume();
+            self.run(100);
+            let is_over = self.sim.now_ms >= until;
+            assert!(!is_over, "every copy goes in the end: {:?} are left", self.sim.survey());
+        }
+        assert!(self.sim.is_whole(), "a whole cluster stays whole");
+        let count = self.sim.nodes.len() as u64;
+        let frames_before = self.sim.network.frame_count;
+        self.sim.run_for(10_000);
+        let frames = self.sim.network.frame_count - frames_before;
+        let frames_max = 10 * QUIET_FRAMES * count * (count - 1);
+        assert!(frames <= frames_max, "nodes with nothing to do are quiet: {frames} frames");
+    }
+
+    fn judge(&self) -> Tally {
+        let healed_at = self.healed_at.expect("all is well");
+        let mut tally = Tally { trace: self.sim.trace, ..Tally::default() };
+        for (id, story) in &self.stories {
+            let losses = &self.sim.losses;
+            let told =
+                format!("{}, well since {healed_at}: {story:?}, {losses:?}", id.escape_ascii());
+            let came = !story.delivered_at.is_empty();
+            assert!(came || !self.is_owed(story, healed_at), "a promise was broken, {told}");
+            match self.weather {
+                Weather::Fair => {
+                    assert!(came && story.duplicates() == 0, "a job comes exactly once, {told}");
+                }
+                Weather::Windy => {
+                    tally.windy_jobs += 1;
+                    tally.windy_duplicates += story.duplicates();
+                }
+                Weather::Stormy if self.busy_ms <= IN_TIME_MS => {
+                    tally.stormy_jobs += 1;
+                    tally.stormy_duplicates += story.duplicates();
+                }
+                Weather::Hazy | Weather::Stormy => {}
+            }
+            if let Some(acked_at) = story.acked_at {
+                let well_at = healed_at.max(acked_at + ACK_SPREAD_MS);
+                let late = story.delivered_at.iter().filter(|at| **at > well_at).count();
+                let made_at = story.wanted.as_ref().map_or(0, |wanted| wanted.asked_at);
+                let is_risk = |at: u64| at >= made_at;
+                let ack_is_safe = !self.acks_miss_copies
+                    && !self.risk_at.is_some_and(is_risk)
+                    && !self.sim.losses.iter().any(|loss| is_risk(loss.at));
+                assert!(late == 0 || !ack_is_safe, "an acked job came again, {told}");
+                tally.late_duplicates += late;
+            }
+        }
+        tally
+    }
+
+    /// Whether the job must have come: enough copies outlived all losses, and there was
+    /// time.
+    fn is_owed(&self, story: &Story, healed_at: u64) -> bool {
+        let Some(wanted) = &story.wanted else { return false };
+        let had_time = wanted.expires_at > healed_at + EXPIRY_ERROR_MS;
+        wanted.retry_ms > 0 && self.losers_of(wanted) < wanted.copies && had_time
+    }
+
+    /// How many nodes may have lost a copy of this job.
+    fn losers_of(&self, wanted: &Wanted) -> usize {
+        let has_lost = |n: &usize| {
+            let reset = self.resets.iter().any(|(node, at)| node == n && *at >= wanted.asked_at);
+            let crashed = self.sim.losses.iter().any(|loss| {
+                let is_after = loss.at >= wanted.asked_at;
+                loss.node == *n && is_after && loss.since.0 <= wanted.promised_at
+            });
+            reset || crashed
+        };
+        (0..self.sim.nodes.len()).filter(has_lost).count()
+    }
+
+    fn is_up(&self, n: usize) -> bool {
+        self.sim.nodes[n].state == State::Up
+    }
+}
+
+fn words(line: &str) -> Vec<Vec<u8>> {
+    line.split_whitespace().map(|word| word.as_bytes().to_vec()).collect()
+}

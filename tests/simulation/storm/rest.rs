@@ -1,0 +1,96 @@
+//! Consumers that stay away for a while, and what must hold of the queues meanwhile.
+//!
+//! While nobody takes jobs, each job that is due waits in one queue: a node that is about
+//! to requeue asks first, and of two that did so at once one gives in. A second queue
+//! would mean a second delivery, no queue a late one.
+//!
+//! Jobs that are lent are queued without a word, so a few are in two queues when the
+//! consumers go, and where a lent copy is not known to all others it may get a second queue:
+//! of these nothing is demanded.
+
+use std::collections::BTreeMap;
+
+use super::{Storm, Weather};
+use crate::survey::Copy;
+
+/// What was sent before the consumers went has arrived after this.
+const UNDER_WAY_MS: u64 = 700;
+/// A requeue that meets another one is settled within this.
+const SETTLED_MS: u64 = 700;
+/// A job is requeued no later than this after its retry: the spread, and messages that put
+/// it off and were sent before it was delivered.
+const REQUEUE_ERROR_MS: u64 = 800;
+
+/// Whether consumers are there.
+#[derive(Debug, Default)]
+pub struct Rest {
+    is_away: bool,
+    changed_at: u64,
+    changes_at: u64,
+    /// When each job was last seen in at most one queue, since the consumers went.
+    single_at: BTreeMap<Vec<u8>, u64>,
+}
+
+impl Storm {
+    /// Whether consumers fetch jobs now. In haze they come and go.
+    pub(super) fn consumers_are_here(&mut self) -> bool {
+        if self.weather != Weather::Hazy || self.healed_at.is_some() {
+            return true;
+        }
+        let now = self.sim.now_ms;
+        if now >= self.rest.changes_at {
+            self.rest.is_away = !self.rest.is_away;
+            let ms = if self.rest.is_away { 3000 + self.rng.below(4000) } else { 1000 };
+            self.rest.changed_at = now;
+            self.rest.changes_at = now + u64::from(ms);
+            self.rest.single_at.clear();
+            if self.rest.is_away {
+                self.collect();
+                (0..self.sim.nodes.len()).for_each(|n| self.hang_up(n));
+            }
+        }
+        !self.rest.is_away
+    }
+
+    /// Looks at all jobs, when nobody takes any out of the queues; and, where nothing can
+    /// get lost, at those that may be on one node only.
+    pub(super) fn check_rest(&mut self) {
+        if self.weather == Weather::Stormy {
+            return;
+        }
+        let copies = self.sim.survey();
+        for (id, copies) in &copies {
+            let told = || format!("{} at {}: {copies:?}", id.escape_ascii(), self.sim.now_ms);
+            let many = copies[0].retry_secs == 0 && copies.len() > 1;
+            assert!(!many, "an at-most-once job is on one node, {}", told());
+        }
+        let now = self.sim.now_ms;
+        if !self.rest.is_away || now < self.rest.changed_at + UNDER_WAY_MS {
+            return;
+        }
+        for (id, copies) in &copies {
+            let Some(story) = self.stories.get(id).filter(|story| story.acked_at.is_none()) else {
+                continue;
+            };
+            let told = format!("{} at {now}: {story:?}, {copies:?}", id.escape_ascii());
+            if !waits_twice(copies) {
+                self.rest.single_at.insert(id.clone(), now);
+            } else if know_each_other(copies)
+                && let Some(at) = self.rest.single_at.get(id)
+            {
+                assert!(now < at + SETTLED_MS, "a job waits in one queue, {told}");
+            }
+            let is_due = story.is_due_by().is_some_and(|by| now > by + REQUEUE_ERROR_MS);
+            let waits = copies.iter().any(Copy::is_queued);
+            assert!(waits || !is_due, "a job that is due waits in a queue, {told}");
+        }
+    }
+}
+
+fn waits_twice(copies: &[Copy]) -> bool {
+    copies.iter().filter(|copy| copy.is_queued()).count() > 1
+}
+
+fn know_each_other(copies: &[Copy]) -> bool {
+    copies.iter().all(|copy| copies.iter().all(|other| copy.holders.contains(&other.node_id)))
+}

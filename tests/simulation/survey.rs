@@ -1,0 +1,92 @@
+//! What all nodes hold, seen as an operator sees it, without disturbing them.
+
+use std::collections::BTreeMap;
+
+use disque::base::ids::ClientId;
+use disque::engine::command::Outcome;
+use disque::proto::reply::Resp;
+use disque::proto::reply_reader::{ReplyReader, Value};
+
+use crate::cluster::Sim;
+use crate::node::{State, run_slice};
+
+/// A client that no node knows.
+const OPERATOR: ClientId = ClientId { slot: u32::MAX, generation: 0 };
+
+/// One node's copy of a job, as SHOW has it.
+#[derive(Debug)]
+pub struct Copy {
+    pub node_id: String,
+    pub state: String,
+    pub retry_secs: i64,
+    /// The nodes that may have the job, as this one knows.
+    pub holders: Vec<String>,
+}
+
+impl Copy {
+    pub fn is_queued(&self) -> bool {
+        self.state == "queued"
+    }
+
+    fn new(sim: &Sim, node: usize, pairs: &[Value]) -> Self {
+        let field = |name: &str| {
+            let at = pairs.iter().position(|key| *key == Value::Bulk(name.into()));
+            &pairs[at.expect("SHOW has its fields") + 1]
+        };
+        let text = |value: &Value| match value {
+            Value::Bulk(text) | Value::Status(text) => String::from_utf8_lossy(text).into_owned(),
+            other => panic!("a text: {other:?}"),
+        };
+        let Value::Array(holders) = field("nodes-delivered") else { panic!("holders are listed") };
+        let Value::Integer(retry_secs) = *field("retry") else { panic!("retry is a number") };
+        Self {
+            node_id: sim.nodes[node].engine.cluster().my_id().to_string(),
+            state: text(field("state")),
+            retry_secs,
+            holders: holders.iter().map(text).collect(),
+        }
+    }
+}
+
+impl Sim {
+    /// A command that changes nothing, between two inputs of the node.
+    fn look(&mut self, n: usize, words: &[&[u8]]) -> Value {
+        let words = words.iter().map(|word| word.to_vec()).collect();
+        let now = self.now(n);
+        let engine = &mut self.nodes[n].engine;
+        // What a frozen node has to say waits.
+        let waiting = core::mem::take(&mut engine.out);
+        while run_slice(engine, now, OPERATOR, Resp::V2, &words) == Outcome::Again {}
+        let out = core::mem::replace(&mut engine.out, waiting);
+        assert!(out.aof.is_empty() && out.frames.sends.is_empty(), "a look changes nothing");
+        let mut reader = ReplyReader::default();
+        reader.feed(&out.replies.bytes);
+        reader.next_value().expect("a valid reply").expect("a whole reply")
+    }
+
+    /// How many nodes have a job, those that are down and will find it again included.
+    pub fn count_copies(&mut self, id: &[u8]) -> usize {
+        let nodes = 0..self.nodes.len();
+        let has = |n: &usize| matches!(self.look(*n, &[b"SHOW", id]), Value::Array(_));
+        nodes.filter(has).count()
+    }
+
+    /// All copies of all jobs on nodes that run.
+    pub fn survey(&mut self) -> BTreeMap<Vec<u8>, Vec<Copy>> {
+        let mut copies: BTreeMap<Vec<u8>, Vec<Copy>> = BTreeMap::new();
+        for n in 0..self.nodes.len() {
+            if self.nodes[n].state == State::Down {
+                continue;
+            }
+            let reply = self.look(n, &[b"JSCAN", b"BUSYLOOP", b"REPLY", b"all"]);
+            let Value::Array(mut parts) = reply else { panic!("a cursor and jobs: {reply:?}") };
+            let Some(Value::Array(rows)) = parts.pop() else { panic!("jobs: {parts:?}") };
+            for row in rows {
+                let Value::Array(pairs) = row else { panic!("pairs: {row:?}") };
+                let Value::Bulk(id) = &pairs[1] else { panic!("an ID: {pairs:?}") };
+                copies.entry(id.clone()).or_default().push(Copy::new(self, n, &pairs));
+            }
+        }
+        copies
+    }
+}
