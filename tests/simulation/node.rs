@@ -7,13 +7,12 @@ use disque::base::ids::{ClientId, NodeId};
 use disque::base::rng::Rng;
 use disque::base::time::Now;
 use disque::engine::Engine;
-use disque::engine::command::{COMMANDS, Call, Command, Outcome};
+use disque::engine::command::Outcome;
 use disque::engine::config::{EngineConfig, EnqueueAtLoad};
 use disque::proto::bus::NodeFlags;
 use disque::proto::nodes_conf;
 use disque::proto::reply::Resp;
 use disque::proto::reply_reader::{ReplyReader, Value};
-use disque::proto::request::{Args, Parsed, RequestParser};
 
 use crate::clock::Clock;
 use crate::storage::{Crash, Storage};
@@ -139,29 +138,5 @@ pub fn run_slice(
     resp: Resp,
     words: &Words,
 ) -> Outcome {
-    let mut input = format!("*{}\r\n", words.len()).into_bytes();
-    for word in words {
-        input.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-        input.extend_from_slice(word);
-        input.extend_from_slice(b"\r\n");
-    }
-    let mut ranges = Vec::new();
-    let parsed = RequestParser::default().parse(&mut input, &mut ranges);
-    assert!(matches!(parsed, Ok(Parsed::Request { .. })), "a request is whole: {parsed:?}");
-    let call = Call { client, resp, args: Args::new(&input, &ranges) };
-    let command = command_of(words);
-    let arity = isize::from(command.spec.arity);
-    let fits =
-        if arity > 0 { words.len() as isize == arity } else { words.len() as isize >= -arity };
-    assert!(fits, "{} has the right number of words", command.spec.name);
-    engine.call(now, command, &call)
-}
-
-/// The row of the command that the first word names.
-pub fn command_of(words: &Words) -> &'static Command {
-    let name = words[0].to_ascii_lowercase();
-    COMMANDS
-        .iter()
-        .find(|command| command.spec.name.as_bytes() == name)
-        .unwrap_or_else(|| panic!("{} is a command of the engine", words[0].escape_ascii()))
+    engine.call_words(now, client, resp, &words.iter().collect())
 }

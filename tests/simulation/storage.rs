@@ -9,7 +9,7 @@ use std::path::Path;
 
 use disque::base::rng::Rng;
 use disque::base::time::{MonoMs, Now};
-use disque::engine::command::Flags;
+use disque::engine::command::{self, Flags};
 use disque::engine::config::Aof as EngineAof;
 use disque::engine::persistence::Storage as Health;
 use disque::engine::{Engine, More};
@@ -21,7 +21,7 @@ use disque::store::aof_rewrite::Stream;
 
 use crate::clock::Clock;
 use crate::disk::Disk;
-use crate::node::{Words, command_of};
+use crate::node::Words;
 
 const AOF_PATH: &str = "disque.aof";
 const NODES_PATH: &str = "nodes.conf";
@@ -177,7 +177,8 @@ impl Storage {
 
     /// Whether a command is refused because records cannot be kept at the moment.
     pub fn refuses(&self, words: &Words) -> bool {
-        self.fails() && command_of(words).spec.flags.has(Flags::DENYOOM)
+        let command = command::find(&words[0]).expect("a command of the engine");
+        self.fails() && command.spec.flags.has(Flags::DENYOOM)
     }
 
     fn note_rewritten(&mut self, now: Now) {

@@ -11,13 +11,13 @@ use crate::base::ids::{ClientId, LinkId, NodeId};
 use crate::base::limits::BUS_PORT_OFFSET;
 use crate::base::time::{MonoMs, Now, UnixMs};
 use crate::engine::cluster::LinkEnds;
-use crate::engine::command::{COMMANDS, Call, Outcome};
+use crate::engine::command::Outcome;
 use crate::engine::config::EngineConfig;
 use crate::engine::outbox::{ConnectToken, LinkWish, Outbox};
 use crate::engine::{Engine, More};
 use crate::proto::bus;
 use crate::proto::reply::Resp;
-use crate::proto::request::{Args, RequestParser};
+use crate::proto::request::OwnedArgs;
 
 pub const PORT: u16 = 7711;
 pub const NODE_TIMEOUT_MS: u64 = 2000;
@@ -143,15 +143,11 @@ impl Net {
 
     /// Runs a command, its words between spaces, to its reply.
     pub fn call(&mut self, n: usize, line: &str) -> String {
-        let mut input = format!("{line}\r\n").into_bytes();
-        let mut ranges = Vec::new();
-        RequestParser::default().parse(&mut input, &mut ranges).expect("a valid line");
-        let args = Args::new(&input, &ranges);
-        let call = Call { client: ClientId { slot: 1, generation: 1 }, resp: Resp::V2, args };
-        let command = COMMANDS.iter().find(|row| row.spec.name.as_bytes() == &args[0]);
-        let command = command.expect("a command of the engine");
+        let client = ClientId { slot: 1, generation: 1 };
+        let words: OwnedArgs = line.split(' ').collect();
         let now = self.now();
-        while self.nodes[n].engine.call(now, command, &call) == Outcome::Again {}
+        let engine = &mut self.nodes[n].engine;
+        while engine.call_words(now, client, Resp::V2, &words) == Outcome::Again {}
         self.take_replies(n)
     }
 
