@@ -121,7 +121,7 @@ impl Jobs {
             JobState::Active | JobState::Queued | JobState::Acked(None) => {}
         }
         let mut job = self.table.remove(r);
-        if self.named_slot(&job.id) != Some(r) {
+        if !self.index.is_empty() && self.named_slot(&job.id) != Some(r) {
             self.index.remove(self.hasher.hash(&job.id.0), |candidate| candidate == r);
         }
         self.sets.release(core::mem::take(&mut job.may_have));

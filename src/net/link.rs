@@ -108,7 +108,7 @@ impl Link {
             local: IpAddr::from([0, 0, 0, 0]),
             peer,
             state,
-            input: Input::default(),
+            input: Input::of_link(),
             output: Output::default(),
         };
         if state == State::Up {
