@@ -3,6 +3,7 @@
 //! Nothing waits by sleeping: a server is there once it can be connected to, a reply once
 //! it has come. What must not come is shown by what comes after it.
 
+use std::ffi::OsString;
 use std::fmt::Debug;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -38,6 +39,20 @@ impl TestServer {
     /// Starts a server with further options, as in `&["--maxclients", "5"]`.
     pub fn start_with(options: &[&str]) -> Self {
         Self::start_in(tempfile::tempdir().expect("a folder"), options)
+    }
+
+    /// Starts a server under a tool, as in `&["valgrind", "--tool=callgrind"]`.
+    #[allow(dead_code, reason = "tests/budget.rs uses it")]
+    pub fn start_under(tool: &[&str], options: &[&str]) -> Self {
+        loop {
+            let folder = tempfile::tempdir().expect("a folder");
+            let port = free_port();
+            let words = tool.iter().map(Into::into).chain([program()]).collect();
+            let mut process = spawn_words(words, folder.path(), port, options);
+            if wait_for(&mut process, port) {
+                return Self { process, port, folder };
+            }
+        }
     }
 
     /// Starts a server from a file `disque.conf` in its folder, and further options.
@@ -133,13 +148,19 @@ impl Drop for TestServer {
 }
 
 /// The server under test: this build's, or another one that the environment names.
-fn program() -> std::ffi::OsString {
+fn program() -> OsString {
     std::env::var_os("DISQUE_SERVER").unwrap_or(env!("CARGO_BIN_EXE_disque-server").into())
 }
 
 fn spawn(folder: &Path, port: u16, options: &[&str]) -> Child {
+    spawn_words(vec![program()], folder, port, options)
+}
+
+/// Starts the program that `words` name, maybe with a tool in front.
+fn spawn_words(words: Vec<OsString>, folder: &Path, port: u16, options: &[&str]) -> Child {
     let file = folder.join(CONFIG_FILE).exists().then_some(CONFIG_FILE);
-    Command::new(program())
+    Command::new(&words[0])
+        .args(&words[1..])
         .args(file)
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--logfile", "log"])
         .args(["--loglevel", "debug"])
