@@ -69,6 +69,7 @@ fn a_client_that_never_reads_is_read_no_more() {
         |&unsent| unsent > MIB,
     );
     assert!(unsent < 8 * MIB, "{unsent} bytes are kept for one client");
+    assert!(text(watcher.call("INFO clients")).contains("\r\nclient_longest_output_list:1\r\n"));
     assert_eq!(watcher.call("PING"), status("PONG"));
     // Once it reads again, it gets everything in order.
     stream.set_nonblocking(false).expect("a socket");
@@ -106,6 +107,12 @@ fn input_behind_a_wait_is_kept_up_to_a_limit_and_executed_after_it() {
         |&kept| kept >= 64 * 1024,
     );
     assert!(kept <= 256 * 1024, "{kept} bytes are kept");
+    let info = text(watcher.call("INFO clients"));
+    let most = info.lines().find_map(|line| line.strip_prefix("client_biggest_input_buf:"));
+    assert!(
+        most.is_some_and(|most| most.parse::<usize>().is_ok_and(|most| most >= kept)),
+        "{info}"
+    );
     stream.set_nonblocking(false).expect("a socket");
     watcher.call("ADDJOB q body 0");
     assert!(matches!(client.reply(), Value::Array(_)));

@@ -23,6 +23,19 @@ fn shutdown_ends_the_server_and_takes_its_unix_socket_along() {
 }
 
 #[test]
+fn shutdown_is_refused_while_the_first_append_only_file_is_written() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    text(client.call("ADDJOB q body 0"));
+    client.send("CONFIG SET appendonly yes\r\nSHUTDOWN\r\n");
+    assert_eq!(client.reply(), status("OK"));
+    assert_eq!(client.reply(), error("ERR Errors trying to SHUTDOWN. Check logs."));
+    let is_on = |info: &String| info.contains("\r\naof_state:on\r\n");
+    eventually(|| text(client.call("INFO persistence")), is_on);
+    assert!(client.send_command("SHUTDOWN").is_closed());
+}
+
+#[test]
 fn the_signals_to_end_end_it_with_exit_0() {
     for signal in [libc::SIGTERM, libc::SIGINT] {
         let mut server = TestServer::start();
@@ -86,6 +99,16 @@ fn the_banner_names_port_and_process() {
     let log = log_of(&server);
     assert!(log.contains(&format!("Port: {}\n", server.port())), "{log}");
     assert!(log.contains(&format!("PID: {}\n", server.pid())), "{log}");
+}
+
+#[test]
+fn beside_the_systems_log_the_banner_is_one_line() {
+    let server = TestServer::start_with(&["--syslog-enabled", "yes", "--syslog-ident", "test"]);
+    let log = log_of(&server);
+    let own = format!("{}:P ", server.pid());
+    assert!(log.lines().all(|line| line.starts_with(&own)), "{log}");
+    let facts = format!("port {}, pid {} ready to start.", server.port(), server.pid());
+    assert!(log.lines().next().is_some_and(|line| line.ends_with(&facts)), "{log}");
 }
 
 #[test]
