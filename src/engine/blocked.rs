@@ -11,10 +11,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::ids::ClientId;
+use crate::base::limits::COMMAND_SLICE;
 use crate::base::time::{MonoMs, Now};
 use crate::proto::reply::Resp;
+use crate::proto::request::Args;
 
 use super::Engine;
+use super::command::Call;
 use super::error::CommandError;
 use super::federation::{Asking, Need};
 use super::job::JobRef;
@@ -74,7 +77,7 @@ impl Blocked {
     }
 
     /// A place behind everybody who waits.
-    pub fn next_ticket(&mut self) -> Ticket {
+    fn next_ticket(&mut self) -> Ticket {
         self.last_ticket += 1;
         self.last_ticket
     }
@@ -155,6 +158,36 @@ impl Blocked {
 }
 
 impl Engine {
+    /// Puts a GETJOB that found nothing into the line of each of its queues.
+    pub(super) fn wait_for_jobs(
+        &mut self,
+        call: &Call<'_>,
+        names: &Args<'_>,
+        counters: Counters,
+        deadline: MonoMs,
+    ) {
+        let ticket = self.blocked.next_ticket();
+        let mut queues: Vec<QueueRef> = Vec::new();
+        for name in names.iter() {
+            let q = self.queues.open(name, self.now.mono);
+            let queue = self.queues.revive(q, self.now.mono);
+            // One that is named twice is waited for once.
+            if queue.waiters.insert(ticket, call.client).is_none() {
+                queues.push(q);
+            }
+        }
+        // The others are told of the rest of a long list by and by.
+        for &q in queues.iter().take(COMMAND_SLICE) {
+            self.keep_asking(q);
+        }
+        // A job may have come while the queues were gone through in slices.
+        for &q in &queues {
+            self.queues.mark_ready(q);
+        }
+        let wait = JobsWait { queues: queues.into(), ticket, resp: call.resp, counters };
+        self.blocked.begin(call.client, Wait::Jobs(wait), deadline);
+    }
+
     /// A client hung up, waiting or in the middle of a long command.
     pub fn client_gone(&mut self, now: Now, client: ClientId) {
         self.now = now;

@@ -3,7 +3,7 @@
 use crate::base::limits::{COMMAND_SLICE, GETJOB_REPLY_MAX};
 use crate::base::number::parse_i64;
 use crate::base::time::MonoMs;
-use crate::engine::blocked::{Counters, JobsWait, Wait};
+use crate::engine::blocked::Counters;
 use crate::engine::command::{Call, CommandResult, Outcome};
 use crate::engine::delivery::write_row;
 use crate::engine::error::CommandError;
@@ -117,27 +117,8 @@ fn none_found(engine: &mut Engine, call: &Call<'_>, request: &Request) -> Comman
     if engine.cluster.is_leaving() {
         return Err(CommandError::Leaving);
     }
-    let ticket = engine.blocked.next_ticket();
-    let mut queues: Vec<QueueRef> = Vec::new();
-    for name in call.args.from(request.queues_at).iter() {
-        let q = engine.queues.open(name, engine.now.mono);
-        let queue = engine.queues.revive(q, engine.now.mono);
-        // One that is named twice is waited for once.
-        if queue.waiters.insert(ticket, call.client).is_none() {
-            queues.push(q);
-        }
-    }
-    let wait =
-        JobsWait { queues: queues.into(), ticket, resp: call.resp, counters: request.counters };
-    // The others are told of the rest of a long list by and by.
-    for &q in wait.queues.iter().take(COMMAND_SLICE) {
-        engine.keep_asking(q);
-    }
-    // A job may have come while the queues were gone through in slices.
-    for &q in &wait.queues {
-        engine.queues.mark_ready(q);
-    }
-    engine.blocked.begin(call.client, Wait::Jobs(wait), request.deadline);
+    let names = call.args.from(request.queues_at);
+    engine.wait_for_jobs(call, &names, request.counters, request.deadline);
     Ok(Outcome::Blocked)
 }
 
