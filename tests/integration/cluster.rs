@@ -105,7 +105,12 @@ fn a_node_that_leaves_turns_its_clients_away_and_stores_elsewhere() {
     assert_eq!(client.call("CLUSTER LEAVING yes"), status("OK"));
     let leaving = "LEAVING This node is leaving the cluster, please connect to a different one";
     assert_eq!(waiting.reply(), error(leaving));
-    let id = text(client.call("ADDJOB q body 5000 REPLICATE 1"));
+    // Who still waits at the next look after waiters, every 100 ms, is turned away too.
+    let added = eventually(
+        || client.call("ADDJOB q body 5000 REPLICATE 1"),
+        |reply| matches!(reply, Value::Status(_)),
+    );
+    let id = text(added);
     assert_eq!(client.call(&format!("SHOW {id}")), Value::NullBulk);
     eventually(|| integer(mesh.client(1).call("QLEN q")), |len| *len == 1);
     mesh.wait_for(1, 0, "leaving");
