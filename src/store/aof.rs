@@ -211,7 +211,7 @@ impl<D: Disk> Aof<D> {
             log::warn!("Can't write the end of {}: {e}", self.path.display());
         }
         if let Some(current) = self.current.take() {
-            self.disk.submit(Task::Close(current.file().clone()));
+            self.disk.submit(Task::Close(current.into_file()));
         }
         self.state = AofState::Off;
         self.write_error = None;
@@ -423,7 +423,7 @@ impl<D: Disk> Aof<D> {
         self.last_rewrite = LastRewrite::Ok;
         self.last_rewrite_secs = Some(secs);
         if self.state == AofState::Off {
-            self.disk.submit(Task::Close(file.file().clone()));
+            self.disk.submit(Task::Close(file.into_file()));
             return;
         }
         self.base_len = file.len();
@@ -435,7 +435,7 @@ impl<D: Disk> Aof<D> {
             ..BackgroundSync::default()
         };
         if let Some(old) = self.current.replace(file) {
-            self.disk.submit(Task::Close(old.file().clone()));
+            self.disk.submit(Task::Close(old.into_file()));
         }
     }
 

@@ -65,6 +65,11 @@ impl<F: DiskFile> AppendFile<F> {
     pub fn file(&self) -> &F {
         &self.file
     }
+
+    /// Lets go of the file; it is for closing.
+    pub fn into_file(self) -> F {
+        self.file
+    }
 }
 
 #[cfg(test)]

@@ -57,8 +57,8 @@ pub enum Task<F> {
         from: PathBuf,
         to: PathBuf,
     },
-    /// Lets go of a file. Closing the last descriptor of a large file that has no name any
-    /// more takes long.
+    /// Lets go of a file, of which whoever asks keeps no clone: closing the last descriptor
+    /// of a large file that has no name any more takes long.
     Close(F),
 }
 

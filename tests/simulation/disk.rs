@@ -73,6 +73,8 @@ pub struct Disk(Rc<RefCell<Device>>);
 pub struct File {
     device: Rc<RefCell<Device>>,
     inode: usize,
+    /// One for each clone.
+    handles: Rc<()>,
 }
 
 impl fmt::Debug for File {
@@ -96,6 +98,10 @@ impl Disk {
             events: VecDeque::new(),
             next_ticket: 0,
         })))
+    }
+
+    fn file(&self, inode: usize) -> File {
+        File { device: Rc::clone(&self.0), inode, handles: Rc::new(()) }
     }
 
     pub fn set_faults(&self, faults: Faults) {
@@ -327,14 +333,14 @@ impl disk::Disk for Disk {
         };
         device.sync_names();
         let len = device.inodes[inode].bytes.len() as u64;
-        Ok((File { device: Rc::clone(&self.0), inode }, len))
+        Ok((self.file(inode), len))
     }
 
     fn create(&mut self, path: &Path) -> io::Result<File> {
         let mut device = self.0.borrow_mut();
         let inode = device.new_inode();
         device.change_names(|names| names.insert(path.into(), inode));
-        Ok(File { device: Rc::clone(&self.0), inode })
+        Ok(self.file(inode))
     }
 
     fn replace(&mut self, file: &File, from: &Path, to: &Path) -> io::Result<()> {
@@ -358,7 +364,11 @@ impl disk::Disk for Disk {
             Task::Replace { file, from, to } => {
                 vec![Step::Sync(file.inode), Step::Rename(from, to), Step::SyncNames]
             }
-            Task::Close(_) => Vec::new(),
+            Task::Close(file) => {
+                let is_last = Rc::strong_count(&file.handles) == 1;
+                assert!(is_last, "the node must not be who closes a large file");
+                Vec::new()
+            }
         };
         self.0.borrow_mut().submit(steps.into())
     }
