@@ -31,6 +31,8 @@ const LEFTOVER_PREFIX: &str = "temp-rewriteaof-";
 const SAVE_AGAIN_MS: u64 = 1000;
 /// A step behind the node's back takes up to so long, in ms.
 const STEP_MS_MAX: u32 = 30;
+/// Between two slices of a rewrite others have their turn for so long, in ms.
+const SLICE_MS: u64 = 4;
 /// Under everysec nothing older than this is lost, in ms.
 const EVERYSEC_MS: u64 = 2000;
 
@@ -66,6 +68,7 @@ pub struct Storage {
     aof: Aof<Disk>,
     options: AofOptions,
     rewrite_from: u32,
+    next_slice_at: u64,
     save_again_at: Option<u64>,
     /// Since when records wait for a disk that takes none.
     unwritten_since: Option<u64>,
@@ -94,6 +97,7 @@ impl Storage {
             aof,
             options: OPTIONS,
             rewrite_from: 0,
+            next_slice_at: 0,
             save_again_at: None,
             unwritten_since: None,
             doubted_at: None,
@@ -164,7 +168,10 @@ impl Storage {
         if self.aof.is_rewrite_due(now.mono, 0, 0) {
             self.begin_rewrite(now, sim_ms);
         }
-        self.rewrite_some(engine, slice);
+        if sim_ms >= self.next_slice_at {
+            self.next_slice_at = sim_ms + SLICE_MS;
+            self.rewrite_some(engine, slice);
+        }
         self.note_failure(now, sim_ms);
         engine.set_storage(now, if self.fails() { Health::Fails } else { Health::Works });
         self.check_length();
@@ -258,7 +265,7 @@ impl Storage {
 
     /// When the node has to come round for its disk.
     pub fn next_at(&self, clock: &Clock) -> u64 {
-        let aof_at = clock.when(self.aof.next_timeout());
+        let aof_at = clock.when(self.aof.next_timeout()).max(self.next_slice_at);
         let step_at = self.disk.next_step_at().unwrap_or(u64::MAX);
         aof_at.min(step_at).min(self.save_again_at.unwrap_or(u64::MAX))
     }
