@@ -8,6 +8,11 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
+#[path = "cli/terminal.rs"]
+mod terminal;
+
+use terminal::Terminal;
+
 const GOLDEN: &[u8] = include_bytes!("golden/disque.aof");
 
 struct Checked {
@@ -137,4 +142,21 @@ fn commands_of_other_servers_are_found() {
     let (status, out) = Checked::new(b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n").run(&[], "");
     assert_eq!(status, Some(1));
     assert!(out.contains("a command other than LOADJOB and DELJOB"), "{out}");
+}
+
+#[test]
+fn at_a_terminal_a_long_file_has_a_progress_bar_and_a_person_answers() {
+    const LEN_MIN: usize = 64 * 1024 * 1024;
+    let whole = GOLDEN.repeat(LEN_MIN / GOLDEN.len() + 1);
+    let file = Checked::new(&[&whole, &b"*2\r\n"[..]].concat());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_disque-check-aof"));
+    command.args(["--fix", "x.aof"]).current_dir(file.dir.path());
+    let mut terminal = Terminal::run(command);
+    terminal.wait_for("% ");
+    terminal.wait_for("Continue? [y/N]: ");
+    terminal.type_keys("y\n");
+    let (status, rest) = terminal.wait_for_end();
+    assert_eq!(status, Some(0), "{rest}");
+    assert!(rest.contains("Successfully truncated AOF"), "{rest}");
+    assert!(file.bytes() == whole, "the whole records are left");
 }

@@ -83,10 +83,11 @@ impl Source for Termination {
     }
 }
 
-/// Ignores SIGHUP and SIGPIPE, and reports faults and panics in the log. Called once,
-/// after the log was started.
+/// Ignores SIGHUP, SIGPIPE and SIGXFSZ, and reports faults and panics in the log. Called
+/// once, after the log was started. A limit on the size of files is an error when one is
+/// written then, as a full disk is.
 pub fn install() {
-    for signal in [libc::SIGHUP, libc::SIGPIPE] {
+    for signal in [libc::SIGHUP, libc::SIGPIPE, libc::SIGXFSZ] {
         // SAFETY: ignoring a signal runs no code of ours.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
     }

@@ -5,6 +5,7 @@
 
 mod admin;
 mod aof;
+mod aof_crash;
 mod bus_peer;
 mod bus_proxy;
 mod cluster;

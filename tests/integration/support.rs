@@ -117,6 +117,18 @@ impl TestServer {
         assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
     }
 
+    /// From now on no file of the server gets longer than this many bytes, which is to it
+    /// what a full disk is.
+    pub fn limit_files(&self, len_max: u64) {
+        let pid = i32::try_from(self.process.id()).expect("process IDs are positive");
+        let limit = libc::rlimit { rlim_cur: len_max, rlim_max: libc::RLIM_INFINITY };
+        // SAFETY: the limit lives through the call, and no old one is asked for.
+        let done = unsafe {
+            libc::prlimit(pid, libc::RLIMIT_FSIZE, &raw const limit, std::ptr::null_mut())
+        };
+        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+    }
+
     /// What the server has logged so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("log")).expect("the server logs")
