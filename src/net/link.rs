@@ -6,7 +6,8 @@
 //!
 //! The stream is cut into frames by [`next_frame`]; what is in them, net does not look at.
 //! Nothing is lost singly: a peer that takes less than it is sent loses the whole
-//! link at a limit, and whatever was on it.
+//! link at a limit, and whatever was on it. Nor does anything come late: what was on a link
+//! that was given up never arrives after what is sent on the next one.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -25,6 +26,9 @@ use crate::proto::reader::DecodeError;
 
 /// Where a frame's header names its sender.
 const SENDER: std::ops::Range<usize> = 16..56;
+/// Nobody writes on a link that came in and that its maker has silently given up: only this
+/// way does it end.
+const KEEPALIVE_SECS: u32 = 60;
 
 pub struct Link {
     stream: Stream,
@@ -101,7 +105,7 @@ impl Link {
         event_loop: &EventLoop,
         token: Token,
     ) -> io::Result<Self> {
-        stream.set_options(0)?;
+        stream.set_options(KEEPALIVE_SECS)?;
         event_loop.register(&mut stream, token)?;
         let mut link = Self {
             stream,
@@ -160,7 +164,12 @@ impl Link {
     }
 
     /// Takes the socket out of the loop, before it is dropped.
+    ///
+    /// Differs from C, where the kernel goes on to deliver what was sent before the close. A
+    /// job that packets were lost of would come after its acknowledgement, which took the
+    /// next link, and be delivered again.
     pub fn deregister(&mut self, event_loop: &EventLoop) -> io::Result<()> {
+        self.stream.discard_at_close()?;
         event_loop.deregister(&mut self.stream)
     }
 }
@@ -191,6 +200,7 @@ pub fn next_frame(
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
     use std::net::TcpListener;
 
     use super::*;
@@ -225,6 +235,20 @@ mod tests {
         drop(listener);
         let error = outcome(peer, None).err().expect("nobody listens");
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    #[test]
+    fn what_is_on_a_link_that_is_given_up_is_not_delivered_any_more() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("listen");
+        let peer = listener.local_addr().expect("an address");
+        let event_loop = EventLoop::new().expect("a loop");
+        let mut link = Link::connect(peer, None, &event_loop, TOKEN).expect("connecting");
+        let (mut accepted, _) = listener.accept().expect("connected");
+        link.deregister(&event_loop).expect("it is in the loop");
+        drop(link);
+        // The kernel that discards says so to the peer: a reset instead of an end.
+        let error = accepted.read(&mut [0]).expect_err("the link was given up");
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
     }
 
     fn frame_start(total_len: u32, sent: usize) -> Vec<u8> {

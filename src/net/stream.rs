@@ -107,6 +107,15 @@ impl Stream {
         }
         Ok(())
     }
+
+    /// Has the kernel discard, at the close, what it has not delivered yet. Otherwise it goes
+    /// on trying after it. Means nothing to a unix socket.
+    pub fn discard_at_close(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => SockRef::from(stream).set_linger(Some(Duration::ZERO)),
+            Self::Unix(_) => Ok(()),
+        }
+    }
 }
 
 /// Runs a socket call until no signal interrupts it; `None` when it would wait.

@@ -4,7 +4,7 @@
 //! It answers whoever pings it, from a thread of its own, so that a server it met keeps it
 //! for a node that is well. What the test sends goes over links that the test makes.
 
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 
 use disque::base::ids::NodeId;
@@ -81,7 +81,7 @@ impl BusPeer {
         let pong = self.heartbeat(GossipKind::Pong, &[]);
         let mut answered = Ok(());
         while answered.is_ok() {
-            let Some(frame) = read_frame(&mut link) else { return };
+            let Ok(frame) = read_frame(&mut link) else { return };
             if let Ok((_, Message::Ping(_) | Message::Meet(_))) = bus::decode(&frame) {
                 answered = link.write_all(&pong);
             }
@@ -94,15 +94,15 @@ pub fn link_to(server: &TestServer) -> TcpStream {
     TcpStream::connect(("127.0.0.1", server.port() + BUS_PORT_OFFSET)).expect("the bus listens")
 }
 
-/// Reads the next frame; `None` at the end of the link.
-pub fn read_frame(link: &mut TcpStream) -> Option<Vec<u8>> {
+/// Reads the next frame; an unexpected end when the link ends instead.
+pub fn read_frame(link: &mut TcpStream) -> io::Result<Vec<u8>> {
     let mut frame = vec![0; 8];
-    link.read_exact(&mut frame).ok()?;
+    link.read_exact(&mut frame)?;
     let len =
         bus::frame_len(&frame).expect("servers speak the bus").expect("eight bytes are enough");
     frame.resize(len, 0);
-    link.read_exact(&mut frame[8..]).ok()?;
-    Some(frame)
+    link.read_exact(&mut frame[8..])?;
+    Ok(frame)
 }
 
 /// A copy of a frame with a few bits flipped, seldom in the eight bytes that keep frames

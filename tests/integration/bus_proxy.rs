@@ -5,9 +5,9 @@
 //! becomes of a frame is looked up by its sender and its receiver when it comes in.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
@@ -33,13 +33,22 @@ pub enum Fate {
     Damage,
 }
 
+/// The links that a node has made to another so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LinkCounts {
+    pub made: usize,
+    pub ended: usize,
+}
+
 /// The wires between nodes, each in two directions.
 #[derive(Clone, Default)]
 pub struct Wires {
     /// By sender and receiver; frames of the others pass.
     fates: Arc<Mutex<BTreeMap<(NodeId, NodeId), Fate>>>,
-    accepted_count: Arc<AtomicUsize>,
+    /// Links so far, by who made them and to whom they lead.
+    links: Arc<Mutex<BTreeMap<(NodeId, NodeId), LinkCounts>>>,
     damaged_count: Arc<AtomicUsize>,
+    on_the_way: Arc<AtomicUsize>,
 }
 
 impl Wires {
@@ -51,14 +60,14 @@ impl Wires {
         self.fates.lock().expect("nobody panics with it").clear();
     }
 
-    /// Links that proxies have accepted so far.
-    pub fn accepted_count(&self) -> usize {
-        self.accepted_count.load(Ordering::Relaxed)
-    }
-
     /// Frames that were damaged so far.
     pub fn damaged_count(&self) -> usize {
         self.damaged_count.load(Ordering::Relaxed)
+    }
+
+    /// Frames that have come in and neither gone out nor been lost.
+    pub fn on_the_way_count(&self) -> usize {
+        self.on_the_way.load(Ordering::SeqCst)
     }
 
     fn fate(&self, from: NodeId, to: NodeId) -> Fate {
@@ -72,7 +81,6 @@ impl Wires {
         std::thread::spawn(move || {
             for link in listener.incoming() {
                 let link = link.expect("a listener of this machine");
-                wires.accepted_count.fetch_add(1, Ordering::Relaxed);
                 // The server may be dead just now: then the dialler is hung up on.
                 if let Ok(onward) = TcpStream::connect(("127.0.0.1", bus_port)) {
                     let wires = wires.clone();
@@ -84,8 +92,9 @@ impl Wires {
 
     /// Carries a link's frames. Who made it, its first frame says.
     fn carry_both_ways(&self, mut link: TcpStream, onward: TcpStream, server: NodeId) {
-        let Some(first) = read_frame(&mut link) else { return };
+        let Ok(first) = read_frame(&mut link) else { return };
         let dialler = NodeId::parse(&first[16..56]).expect("forty bytes");
+        self.count(dialler, server, |links| links.made += 1);
         let copy = |stream: &TcpStream| stream.try_clone().expect("a descriptor");
         let (back_from, back_to) = (copy(&onward), copy(&link));
         let wires = self.clone();
@@ -93,7 +102,14 @@ impl Wires {
         self.carry(link, onward, (dialler, server), Some(first));
     }
 
-    /// Carries frames from one end to the other until either is closed; then both are.
+    fn count(&self, dialler: NodeId, server: NodeId, count: impl FnOnce(&mut LinkCounts)) {
+        let mut links = self.links.lock().expect("nobody panics with it");
+        count(links.entry((dialler, server)).or_default());
+    }
+
+    /// Carries frames from one end to the other until either is closed; then both are. As
+    /// with TCP, what was sent before an end arrives, and what was sent before a reset does
+    /// not.
     fn carry(
         &self,
         mut from: TcpStream,
@@ -102,37 +118,50 @@ impl Wires {
         first: Option<Vec<u8>>,
     ) {
         let (frames, due_frames) = mpsc::channel::<(Instant, Vec<u8>)>();
-        let mut source = from.try_clone().expect("a descriptor");
+        let source = from.try_clone().expect("a descriptor");
+        // Says that what is still on its way is lost.
+        let is_reset = Arc::new(AtomicBool::new(false));
+        let (is_discarded, on_the_way) = (is_reset.clone(), self.on_the_way.clone());
         let writer = std::thread::spawn(move || {
+            let mut written = Ok(());
             for (due_at, frame) in due_frames {
                 std::thread::sleep(due_at.saturating_duration_since(Instant::now()));
-                if to.write_all(&frame).is_err() {
-                    break;
+                if written.is_ok() && !is_discarded.load(Ordering::SeqCst) {
+                    written = to.write_all(&frame);
                 }
+                on_the_way.fetch_sub(1, Ordering::SeqCst);
             }
             // Either may be closed already.
             let _of_the_target = to.shutdown(Shutdown::Both);
             let _of_the_source = source.shutdown(Shutdown::Both);
-            source.flush().expect("nothing is buffered");
         });
         let mut rng = Rng::from_seed([8; 32]);
+        let is_dialler = first.is_some();
         let mut next = first;
-        while let Some(frame) = next.take().or_else(|| read_frame(&mut from)) {
-            let now = Instant::now();
-            let is_sent = match self.fate(sender, receiver) {
-                Fate::Pass => frames.send((now, frame)),
-                Fate::Late(by) => frames.send((now + by, frame)),
-                Fate::Swallow => Ok(()),
-                Fate::Damage if rng.below(DAMAGED_ONE_IN) == 0 => {
-                    self.damaged_count.fetch_add(1, Ordering::Relaxed);
-                    frames.send((now, damaged(&mut rng, &frame)))
-                }
-                Fate::Damage => frames.send((now, frame)),
+        let ended = loop {
+            let mut frame = match next.take().map_or_else(|| read_frame(&mut from), Ok) {
+                Ok(frame) => frame,
+                Err(ended) => break ended,
             };
-            if is_sent.is_err() {
-                break;
+            let mut due_at = Instant::now();
+            match self.fate(sender, receiver) {
+                Fate::Pass => {}
+                Fate::Late(by) => due_at += by,
+                Fate::Swallow => continue,
+                Fate::Damage => {
+                    if rng.below(DAMAGED_ONE_IN) == 0 {
+                        self.damaged_count.fetch_add(1, Ordering::Relaxed);
+                        frame = damaged(&mut rng, &frame);
+                    }
+                }
             }
+            self.on_the_way.fetch_add(1, Ordering::SeqCst);
+            frames.send((due_at, frame)).expect("the writer lasts as long as there are frames");
+        };
+        if is_dialler {
+            self.count(sender, receiver, |links| links.ended += 1);
         }
+        is_reset.store(ended.kind() == ErrorKind::ConnectionReset, Ordering::SeqCst);
         drop(frames);
         writer.join().expect("it does not panic");
     }
@@ -149,7 +178,7 @@ pub struct ProxiedMesh {
 impl ProxiedMesh {
     pub fn of(count: usize) -> Self {
         let wires = Wires::default();
-        let (mut servers, mut options) = (Vec::new(), Vec::new());
+        let (mut servers, mut options, mut bus_ports) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..count {
             let bus_port = free_port();
             let listener = TcpListener::bind(("127.0.0.1", bus_port)).expect("the port was free");
@@ -162,8 +191,9 @@ impl ProxiedMesh {
             wires.serve(listener, id_of(&server), server.port() + BUS_PORT_OFFSET);
             servers.push(server);
             options.push(own);
+            bus_ports.push(bus_port);
         }
-        Self { mesh: Mesh::at("127.0.0.1", servers), wires, options }
+        Self { mesh: Mesh::behind("127.0.0.1", servers, bus_ports), wires, options }
     }
 
     /// Starts a server that has ended again, behind its proxy.
@@ -185,6 +215,12 @@ impl ProxiedMesh {
     pub fn split(&self, some: &[usize], others: &[usize]) {
         self.set(some, others, Fate::Swallow);
         self.set(others, some, Fate::Swallow);
+    }
+
+    /// The links of a node to another.
+    pub fn links(&self, from: usize, to: usize) -> LinkCounts {
+        let links = self.wires.links.lock().expect("nobody panics with it");
+        links.get(&(self.id(from), self.id(to))).copied().unwrap_or_default()
     }
 
     fn id(&self, n: usize) -> NodeId {

@@ -20,6 +20,8 @@ pub struct Mesh {
     pub ids: Vec<String>,
     /// Where they meet.
     ip: String,
+    /// The bus ports that they announce, if they do.
+    bus_ports: Vec<u16>,
 }
 
 impl Mesh {
@@ -29,8 +31,13 @@ impl Mesh {
 
     /// Lets servers meet at an address of theirs.
     pub fn at(ip: &str, servers: Vec<TestServer>) -> Self {
+        Self::behind(ip, servers, Vec::new())
+    }
+
+    /// The same at bus ports that the servers announce.
+    pub fn behind(ip: &str, servers: Vec<TestServer>, bus_ports: Vec<u16>) -> Self {
         let ids = servers.iter().map(|server| text(server.client().call("CLUSTER MYID")));
-        let mesh = Self { ids: ids.collect(), servers, ip: ip.to_owned() };
+        let mesh = Self { ids: ids.collect(), servers, ip: ip.to_owned(), bus_ports };
         for whom in 1..mesh.servers.len() {
             mesh.meet(0, whom);
         }
@@ -40,7 +47,10 @@ impl Mesh {
 
     /// Tells a node where another one is.
     pub fn meet(&self, n: usize, whom: usize) {
-        let meet = format!("CLUSTER MEET {} {}", self.ip, self.servers[whom].port());
+        let mut meet = format!("CLUSTER MEET {} {}", self.ip, self.servers[whom].port());
+        if let Some(bus_port) = self.bus_ports.get(whom) {
+            meet += &format!(" {bus_port}");
+        }
         assert_eq!(self.client(n).call(&meet), status("OK"));
     }
 

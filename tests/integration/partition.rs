@@ -119,6 +119,30 @@ fn a_slow_network_is_no_failure() {
     }
 }
 
+/// The link that the job is on is given up while the job is on its way, and the
+/// acknowledgement takes the next one.
+#[test]
+fn a_job_does_not_come_after_its_acknowledgement() {
+    let net = ProxiedMesh::of(2);
+    let mesh = &net.mesh;
+    let mut client = mesh.client(0);
+    net.set(&[0], &[1], Fate::Late(Duration::from_secs(5)));
+    let ended = net.links(0, 1).ended;
+    let id = text(client.call("ADDJOB q body 0 REPLICATE 2 ASYNC RETRY 60"));
+    // Nothing is answered in time on this link.
+    eventually(|| net.links(0, 1).ended, |now| *now > ended);
+    net.wires.heal();
+    mesh.wait_until_whole();
+    assert_eq!(integer(client.call(&format!("ACKJOB {id}"))), 1);
+    wait_until_gone(mesh, &id);
+    eventually(|| net.wires.on_the_way_count(), |count| *count == 0);
+    // Whatever has arrived has been looked at once messages that came later have been.
+    let mut peer = mesh.client(1);
+    let received = figure(&mut peer, "stats_messages_received");
+    eventually(|| figure(&mut peer, "stats_messages_received"), |now| *now > received + 5);
+    assert_eq!(peer.call(&format!("SHOW {id}")), Value::NullBulk);
+}
+
 #[test]
 fn links_that_damage_what_they_carry_change_no_table_for_good() {
     const ENOUGH: usize = 150;
@@ -146,9 +170,9 @@ fn the_bus_port_that_a_peer_announced_is_dialled_after_a_restart() {
     // The peer cannot come by itself, and its proxy counts who dials it.
     net.mesh.servers[1].signal(libc::SIGSTOP);
     net.mesh.servers[0].stop_by(libc::SIGKILL);
-    let accepted = net.wires.accepted_count();
+    let made = net.links(0, 1).made;
     net.start_again(0);
-    eventually(|| net.wires.accepted_count(), |now| *now > accepted);
+    eventually(|| net.links(0, 1).made, |now| *now > made);
     net.mesh.servers[1].signal(libc::SIGCONT);
     net.mesh.wait_until_whole();
 }
