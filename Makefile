@@ -81,6 +81,10 @@ test-mixed: all ## Test a cluster of C nodes and ours; DISQUE_C=path of the C se
 	@test -x "$(DISQUE_C)" || { echo "DISQUE_C=path of a C disque-server, please" >&2; exit 2; }
 	tests/compat/mixed $(SERVER) $(DISQUE_C)
 
+.PHONY: test-network
+test-network: all ## Test nodes in network namespaces whose packets are lost; wants nft, ip and unshare
+	tests/network/run $(SERVER)
+
 .PHONY: install
 install: all ## Install binaries, sample configuration and documents under PREFIX
 	$(INSTALL) -d "$(DESTDIR)$(BINDIR)" "$(DESTDIR)$(SYSCONFDIR)" "$(DESTDIR)$(DOCDIR)"
