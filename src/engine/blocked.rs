@@ -4,6 +4,10 @@
 //! [`Blocked::end`], and the client is pushed to the outbox's `resumed` lane by
 //! [`super::Engine::resume`], so that its pipeline goes on in the same turn.
 //!
+//! Whose GETJOB found nothing stands in the line of each of its queues. As long as
+//! somebody does, other nodes are asked for jobs of that queue: all such queues are looked
+//! at in turn.
+//!
 //! A wait ends well in [`super::delivery`] (a job came) or [`super::replication`] (the
 //! copies are there). Here it ends otherwise: the time is over, the client hung up, the
 //! queues were flushed, or this node leaves the cluster.
@@ -265,5 +269,29 @@ impl Engine {
                 self.blocked.waited_for.remove(&q);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_that_are_waited_for_are_looked_at_some_at_a_time_and_all_in_turn() {
+        let queues: Vec<QueueRef> = (0..2500).map(QueueRef::from_slot).collect();
+        let wait = JobsWait {
+            queues: queues.clone().into(),
+            ticket: 1,
+            resp: Resp::V2,
+            counters: Counters::No,
+        };
+        let client = ClientId { slot: 1, generation: 0 };
+        let mut blocked = Blocked::default();
+        blocked.begin(client, Wait::Jobs(wait), MonoMs::NEVER);
+        let looks: Vec<Vec<QueueRef>> = (0..3).map(|_| blocked.next_waited_for()).collect();
+        assert!(looks.iter().all(|look| look.len() == WAITED_QUEUES_PER_LOOK));
+        let looked_at = looks.concat();
+        assert_eq!(looked_at[..2500], queues);
+        assert_eq!(looked_at[2500..], queues[..500]);
     }
 }

@@ -17,7 +17,7 @@ use crate::proto::bus::{Abilities, Message, MessageFlags};
 use super::Engine;
 use super::lending::ASK_VALID_MS;
 use super::node_set::NodeRef;
-use super::queue::QueueRef;
+use super::queue::{QueueEntry, QueueRef};
 
 const ASK_MIN: u64 = 5;
 const ASK_MAX: u64 = 100;
@@ -230,9 +230,7 @@ impl Engine {
     /// A link was made: its node may have been started anew since it was told.
     pub(super) fn ask_anew(&mut self) {
         for q in self.blocked.waited_for() {
-            if self.queues.get(q).is_some()
-                && let Some(queue) = self.queues[q].live_mut()
-            {
+            if let Some(queue) = self.queues.get_mut(q).and_then(QueueEntry::live_mut) {
                 queue.imports.forget_credit();
             }
         }
@@ -247,19 +245,16 @@ impl Engine {
     /// Nobody waits for a queue: its standing ask ends, unless somebody waited a moment ago.
     /// A node that leaves ends it at once, lest jobs are sent to it that it stored elsewhere.
     pub(super) fn end_idle_ask(&mut self, q: QueueRef) -> Asking {
-        let Some(queue) = self.queues.get(q).and_then(|entry| entry.live()) else {
+        let queue = self.queues.get_mut(q).and_then(QueueEntry::live_mut);
+        let Some(queue) = queue.filter(|queue| queue.imports.is_asking()) else {
             return Asking::No;
         };
-        if !queue.imports.is_asking() {
-            return Asking::No;
-        }
-        let idle_ms = self.now.mono.ms_since(queue.imports.standing.waited_at);
+        let standing = &mut queue.imports.standing;
+        let idle_ms = self.now.mono.ms_since(standing.waited_at);
         if idle_ms < CANCEL_AFTER_MS && !self.cluster.is_leaving() {
             return Asking::Yes;
         }
-        if let Some(queue) = self.queues[q].live_mut() {
-            queue.imports.standing = Standing::default();
-        }
+        *standing = Standing::default();
         self.tell_able(q, 0);
         Asking::No
     }

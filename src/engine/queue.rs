@@ -285,6 +285,10 @@ impl Queues {
         self.table.get(q)
     }
 
+    pub fn get_mut(&mut self, q: QueueRef) -> Option<&mut QueueEntry> {
+        self.table.get_mut(q)
+    }
+
     /// The first entry at or behind a slot, for scans.
     pub fn next_from(&self, slot: u32) -> Option<QueueRef> {
         self.table.next_from(slot)
