@@ -6,6 +6,7 @@ limit that is aimed at, on ours / C ("ratio") or on ours alone ("value").
 
 import contextlib
 import dataclasses
+import re
 import socket
 import time
 from typing import Callable
@@ -190,6 +191,7 @@ def memory(scale):
     jobs = max(10_000, int(1_000_000 * scale))
     return [
         resident(jobs),
+        churned(jobs // 10),
         loading(jobs),
         rewriting(jobs),
         connections(max(500, min(5_000, int(5_000 * scale)))),
@@ -204,6 +206,26 @@ def resident(jobs):
 
     figure = Figure(f"resident bytes a job, {jobs:,} jobs", "B", 220, "value")
     return Work([figure], ("ours", "c", "list", "stream", "beanstalkd"), run)
+
+
+def churned(jobs):
+    rounds = 10
+    sizes = (64, 300, 20, 1000, 100)
+    # jemalloc gives back what has been free for ten seconds.
+    settles_secs = 12
+
+    def run(bench, contestant):
+        with bench.servers(contestant) as group:
+            bench.load(contestant, group, f"-P 16 -n {3 * jobs} -w add")
+            for size in rounds * sizes:
+                bench.load(contestant, group, f"-P 16 -n {jobs} -d {size} -w add,get,ack")
+            time.sleep(settles_secs)
+            counted = re.search(r"used_memory:(\d+)", group[0].ask("INFO", "memory"))
+            return [group[0].resident_bytes() / int(counted[1])]
+
+    came = rounds * len(sizes) * jobs
+    figure = Figure(f"resident / counted, {came:,} jobs later", "x", 1.2, "value")
+    return Work([figure], ("ours", "c"), run)
 
 
 def loading(jobs):

@@ -20,7 +20,11 @@
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
+#[cfg(feature = "jemalloc")]
+use std::ffi::{c_char, c_int, c_void};
 use std::mem::MaybeUninit;
+#[cfg(feature = "jemalloc")]
+use std::ptr;
 use std::sync::atomic::{AtomicIsize, Ordering::Relaxed};
 
 #[cfg(not(feature = "jemalloc"))]
@@ -87,6 +91,36 @@ fn populate(block: &mut [MaybeUninit<u8>]) {
 
 #[cfg(not(target_os = "linux"))]
 fn populate(_block: &mut [MaybeUninit<u8>]) {}
+
+/// Has the allocator give freed memory back from a thread of its own; tells whether it does.
+///
+/// Left to itself jemalloc gives back what has been free for ten seconds while it is called,
+/// and a server whose jobs are all gone, and who has nothing to do, keeps everything: 102 MB
+/// after 400,000 jobs, and 10 with the thread. A fork ends the thread: call this after it.
+#[cfg(feature = "jemalloc")]
+pub fn give_back_from_a_thread() -> bool {
+    unsafe extern "C" {
+        fn _rjem_mallctl(
+            name: *const c_char,
+            old: *mut c_void,
+            old_len: *mut usize,
+            new: *mut c_void,
+            new_len: usize,
+        ) -> c_int;
+    }
+    let mut is_on = true;
+    let (nothing, new) = (ptr::null_mut(), ptr::from_mut(&mut is_on).cast());
+    // SAFETY: this is jemalloc's `mallctl`. The setting is a `bool`, given with its size,
+    // and its old value is not asked for.
+    let error =
+        unsafe { _rjem_mallctl(c"background_thread".as_ptr(), nothing, ptr::null_mut(), new, 1) };
+    error == 0
+}
+
+#[cfg(not(feature = "jemalloc"))]
+pub const fn give_back_from_a_thread() -> bool {
+    false
+}
 
 /// The allocator's name for INFO.
 pub const fn allocator_name() -> &'static str {

@@ -63,6 +63,7 @@ use crate::ae::event_loop::{EventLoop, FileEvent, Token};
 use crate::ae::time_event::TimeTable;
 use crate::base::ids::{ClientId, LinkId, NodeId};
 use crate::base::limits::{BUS_PORT_OFFSET, TIMER_QUANTUM};
+use crate::base::memory;
 use crate::base::time::MonoMs;
 use crate::engine::command::Call;
 use crate::engine::config::Aof;
@@ -166,6 +167,9 @@ impl Server {
         daemon::settle_maxclients(&mut config).map_err(StartError)?;
         let commands = CommandTable::new(&config.rename_commands).map_err(StartError)?;
         let clock = Clock::start();
+        if !memory::give_back_from_a_thread() {
+            ::log::debug!("Freed memory is given back to the system only when more is taken");
+        }
         let mut listeners = Vec::new();
         if config.port > 0 {
             listeners = Listener::bind_all(&config.bind, config.port, config.tcp_backlog)?;

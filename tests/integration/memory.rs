@@ -78,3 +78,17 @@ fn without_eviction_they_do() {
                   unable to hold a copy of the message for the following reason: I'm out of memory";
     assert_eq!(reply, error(reason));
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn freed_memory_goes_back_although_the_server_has_nothing_to_do() {
+    let server = TestServer::start();
+    if !text(server.client().call("INFO memory")).contains("mem_allocator:jemalloc") {
+        return;
+    }
+    let threads = std::fs::read_dir(format!("/proc/{}/task", server.pid())).expect("it runs");
+    let names: Vec<String> = threads
+        .filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("comm")).ok())
+        .collect();
+    assert!(names.iter().any(|name| name.starts_with("jemalloc")), "{names:?}");
+}
