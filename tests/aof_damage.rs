@@ -2,13 +2,10 @@
 //!
 //! A damaged append only file loads with the one field different, or is taken for cut off
 //! at the end of a whole record, or is refused with the file's name and the offset. For
-//! nodes.conf it is the same with the line. Nothing panics. The bulk is done in this
-//! process; a few damages are shown to the server program.
+//! nodes.conf it is the same with the line. Nothing panics. A few damages are shown to the
+//! server program by the integration tests of its start.
 
-use std::fs;
-use std::io;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
 
 use disque::base::ids::NodeId;
 use disque::base::time::{MonoMs, Now, UnixMs};
@@ -135,48 +132,4 @@ fn a_nodes_conf_of_any_length_is_read_as_it_stands_or_refused_with_the_line() {
             Err(error) => assert!(error.to_string().starts_with("line "), "{error}"),
         }
     }
-}
-
-/// Runs the server on files until it ends by itself, which damage makes it do.
-fn serve_until_end(aof: &[u8], options: &[&str]) -> io::Result<(Output, String)> {
-    let dir = tempfile::tempdir()?;
-    fs::write(dir.path().join("disque.aof"), aof)?;
-    let output = Command::new(env!("CARGO_BIN_EXE_disque-server"))
-        .args(["--port", &free_port().to_string(), "--bind", "127.0.0.1"])
-        .args(["--appendonly", "yes", "--logfile", "log"])
-        .args(options)
-        .current_dir(dir.path())
-        .stdin(Stdio::null())
-        .output()?;
-    Ok((output, fs::read_to_string(dir.path().join("log"))?))
-}
-
-/// A port that is free just now, with its bus port, below those the system gives out.
-fn free_port() -> u16 {
-    let is_free = |port| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
-    let first = 11_000 + (std::process::id() % 9000) as u16;
-    (first..22_000)
-        .find(|port| is_free(*port) && is_free(port + 10_000))
-        .expect("some port is free")
-}
-
-#[test]
-fn the_server_refuses_a_damaged_file_with_name_and_offset() {
-    let mut file = AOF.to_vec();
-    let second = records(AOF)[0].len();
-    file[second + 1] = b'3';
-    let (output, log) = serve_until_end(&file, &[]).expect("the program is built");
-    assert_eq!(output.status.code(), Some(1));
-    let expected = format!("disque.aof: byte {second}: a command of 3 words instead of 2");
-    assert!(log.contains(&expected), "{log}");
-    assert!(!log.contains("panicked"), "{log}");
-}
-
-#[test]
-fn the_server_refuses_a_cut_file_where_it_is_told_to() {
-    let file = &AOF[..AOF.len() - 1];
-    let options = ["--aof-load-truncated", "no"];
-    let (output, log) = serve_until_end(file, &options).expect("the program is built");
-    assert_eq!(output.status.code(), Some(1));
-    assert!(log.contains("disque.aof ends in the middle of a record at byte"), "{log}");
 }

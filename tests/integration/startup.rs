@@ -227,6 +227,31 @@ fn a_nodes_file_that_makes_no_sense_or_cannot_be_made_ends_the_start() {
     assert!(said.contains("no/nodes.conf: No such file or directory"), "{said}");
 }
 
+/// Starts on an append only file that makes the program give up.
+fn gives_up_on(aof: &[u8], options: &[&str]) -> String {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("disque.aof"), aof).expect("writable");
+    let said = gives_up(folder.path(), free_port(), &[&["--appendonly", "yes"], options].concat());
+    assert!(!said.contains("panicked"), "{said}");
+    said
+}
+
+#[test]
+fn a_damaged_append_only_file_ends_the_start_with_its_name_and_offset() {
+    let (second, _) = aof_record::next(AOF).expect("it is whole").expect("it has records");
+    let mut file = AOF.to_vec();
+    file[second + 1] = b'3';
+    let said = gives_up_on(&file, &[]);
+    let expected = format!("disque.aof: byte {second}: a command of 3 words instead of 2");
+    assert!(said.contains(&expected), "{said}");
+}
+
+#[test]
+fn a_cut_append_only_file_ends_the_start_where_that_is_wanted() {
+    let said = gives_up_on(&AOF[..AOF.len() - 1], &["--aof-load-truncated", "no"]);
+    assert!(said.contains("disque.aof ends in the middle of a record at byte"), "{said}");
+}
+
 #[test]
 fn while_the_file_is_loaded_only_what_needs_no_jobs_is_answered() {
     const RECORDS: usize = 600_000;
