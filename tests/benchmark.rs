@@ -4,14 +4,16 @@
 //! Redis and beanstalkd are found on PATH. A server is there once it can be connected to, and ends with
 //! its test.
 
+#[path = "integration/support.rs"]
+#[allow(dead_code, reason = "the integration tests use the rest of it")]
+mod support;
+
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-/// Ports tried for servers; each one's bus port is 10,000 above.
-const PORTS: std::ops::Range<u16> = 20_000..22_000;
+use support::{eventually, free_port};
 
 /// How long a server may take to listen. Far more than it takes.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -86,21 +88,6 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-/// A port that is free together with its bus port; no two tests get the same.
-fn free_port() -> u16 {
-    static TRIED: AtomicU16 = AtomicU16::new(0);
-    let start = (std::process::id() % 1000) as u16;
-    loop {
-        let tried = TRIED.fetch_add(1, Ordering::Relaxed);
-        assert!(tried < PORTS.len() as u16, "no port is free");
-        let port = PORTS.start + (start + tried) % PORTS.len() as u16;
-        let free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
-        if free(port) && free(port + 10_000) {
-            return port;
-        }
     }
 }
 
@@ -308,11 +295,9 @@ fn producers_on_one_node_reach_consumers_on_the_others() {
         let reply = nodes[0].ask(&format!("CLUSTER MEET 127.0.0.1 {}", node.port));
         assert_eq!(reply, "+OK\r\n");
     }
-    let started = Instant::now();
-    let reachable = |node: &Server| node.ask("CLUSTER INFO").contains("reachable_nodes:2\r\n");
-    while !nodes.iter().all(reachable) {
-        assert!(started.elapsed() < PATIENCE, "the nodes do not meet");
-        std::thread::sleep(Duration::from_millis(5));
+    let all_meet = |info: &String| info.contains("reachable_nodes:2\r\n");
+    for node in &nodes {
+        eventually(|| node.ask("CLUSTER INFO"), all_meet);
     }
     let servers = nodes.each_ref().map(|node| format!("--server 127.0.0.1:{}", node.port));
     let line = format!("{} -n 2000 -w federation -c 8 --replicate 2", servers.join(" "));
