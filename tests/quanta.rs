@@ -1,0 +1,102 @@
+//! Work comes in quanta: however much is due, one call of the engine does no more of it than
+//! it was told, and the rest the next time. Counted, not timed; `docs/performance.md` lists
+//! how large the quanta are.
+
+use disque::base::ids::{ClientId, NodeId};
+use disque::base::time::{MonoMs, Now, UnixMs};
+use disque::engine::command::{COMMANDS, Call, Outcome};
+use disque::engine::config::EngineConfig;
+use disque::engine::{Engine, More};
+use disque::proto::reply::Resp;
+use disque::proto::request::{self, Args, RequestParser};
+
+const CLIENT: ClientId = ClientId { slot: 0, generation: 0 };
+const JOBS: usize = 5000;
+const QUANTUM: usize = 64;
+
+fn after_secs(secs: u64) -> Now {
+    Now { wall: UnixMs(1_767_225_600_000 + secs * 1000), mono: MonoMs(86_400_000 + secs * 1000) }
+}
+
+/// Calls a command until it is done; gives its reply and how many calls it took.
+fn call(engine: &mut Engine, now: Now, words: &str) -> (String, usize) {
+    let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
+    let mut input = Vec::new();
+    request::encode(&words, &mut input);
+    let mut ranges = Vec::new();
+    RequestParser::default().parse(&mut input, &mut ranges).expect("a request");
+    let name = String::from_utf8_lossy(words[0]).to_lowercase();
+    let command = COMMANDS.iter().find(|command| command.spec.name == name).expect("a command");
+    let call = Call { client: CLIENT, resp: Resp::V2, args: Args::new(&input, &ranges) };
+    let mut calls = 1;
+    while engine.call(now, command, &call) == Outcome::Again {
+        calls += 1;
+    }
+    engine.out.replies.segments.clear();
+    (String::from_utf8_lossy(&core::mem::take(&mut engine.out.replies.bytes)).into(), calls)
+}
+
+/// An engine with many jobs, added with these options.
+fn engine(options: &str) -> Engine {
+    let now = after_secs(0);
+    let mut engine = Engine::new(EngineConfig::default(), NodeId([b'a'; 40]), [1; 32], now);
+    for _ in 0..JOBS {
+        let (reply, _) = call(&mut engine, now, &format!("ADDJOB q body 0 {options}"));
+        assert!(reply.starts_with("+D-"), "{reply}");
+    }
+    engine
+}
+
+fn queued(engine: &mut Engine, now: Now) -> usize {
+    let (reply, _) = call(engine, now, "QLEN q");
+    reply.trim_matches([':', '\r', '\n']).parse().expect("a number")
+}
+
+#[test]
+fn jobs_due_at_once_are_queued_a_quantum_at_a_time() {
+    let mut engine = engine("DELAY 10 RETRY 60");
+    let now = after_secs(11);
+    let (mut before, mut more) = (0, More::Yes);
+    while more == More::Yes {
+        more = engine.handle_timeout(now, QUANTUM);
+        let after = queued(&mut engine, now);
+        assert!(after - before <= QUANTUM, "{} in one call", after - before);
+        before = after;
+    }
+    assert_eq!(before, JOBS);
+}
+
+#[test]
+fn jobs_that_expire_at_once_go_a_quantum_at_a_time() {
+    let mut engine = engine("TTL 10");
+    let now = after_secs(20);
+    let mut before = engine.job_count();
+    assert_eq!(before, JOBS);
+    while engine.handle_timeout(now, QUANTUM) == More::Yes {
+        assert!(before - engine.job_count() <= QUANTUM);
+        before = engine.job_count();
+    }
+    assert_eq!(engine.job_count(), 0);
+}
+
+#[test]
+fn a_flush_drops_a_quantum_at_a_time() {
+    let mut engine = engine("RETRY 60");
+    let mut before = engine.job_count();
+    while engine.flush(after_secs(0), QUANTUM) == More::Yes {
+        assert!(before - engine.job_count() <= QUANTUM);
+        before = engine.job_count();
+    }
+    assert_eq!((engine.job_count(), engine.queue_count()), (0, 0));
+}
+
+#[test]
+fn a_long_command_lets_others_in_between() {
+    let mut engine = engine("RETRY 60");
+    let now = after_secs(0);
+    for command in ["JSCAN 0 COUNT 100000", "GETJOB NOHANG COUNT 100000 FROM q"] {
+        let (reply, calls) = call(&mut engine, now, command);
+        assert_eq!(reply.matches("D-aaaaaaaa-").count(), JOBS, "{command}");
+        assert!(calls >= JOBS / 256, "{calls} calls of {command}");
+    }
+}
