@@ -42,9 +42,10 @@ impl Sim {
 
     /// Ends a node now or in the middle of one of its next turns.
     pub fn end_somehow(&mut self, rng: &mut Rng, n: usize) {
-        let crash = match rng.below(8) {
-            0 => Crash::FileLost,
-            1..4 => Crash::Killed,
+        let crash = match rng.below(16) {
+            0 | 1 => Crash::FileLost,
+            2 => Crash::NodesLost,
+            3..8 => Crash::Killed,
             _ => Crash::PowerLost,
         };
         let moment = match rng.below(6) {

@@ -95,13 +95,16 @@ impl Node {
 
     /// Starts a node that was down, with what its disk holds.
     pub fn start(&mut self, now: Now, seed: [u8; 32], enqueue_at_load: EnqueueAtLoad) {
-        let text = self.storage.nodes_conf().expect("it was saved at the first start");
+        let text = self.storage.nodes_conf().unwrap_or_default();
         let lines = nodes_conf::parse(&text).expect("engines write valid lines");
-        let me = lines.iter().find(|line| line.flags.has(NodeFlags::MYSELF)).expect("one is me");
+        let me = lines.iter().find(|line| line.flags.has(NodeFlags::MYSELF));
+        let new_id = || NodeId::from_random(Rng::from_seed(seed).bytes());
+        let id = me.map_or_else(new_id, |line| line.id);
         let config = self.engine.config().clone();
         let loading = EngineConfig { enqueue_at_load, ..config.clone() };
-        self.engine = Engine::new(loading, me.id, seed, now);
+        self.engine = Engine::new(loading, id, seed, now);
         self.engine.load_nodes(now, &lines);
+        self.engine.out.save_nodes = lines.is_empty();
         self.storage.start(&mut self.engine, now);
         self.engine.set_config(now, config);
         self.state = State::Up;

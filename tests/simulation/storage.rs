@@ -51,6 +51,8 @@ pub enum Crash {
     PowerLost,
     /// The append only file is gone.
     FileLost,
+    /// The process is killed, and nodes.conf is gone: the node comes back with another ID.
+    NodesLost,
 }
 
 /// At or after this time, in ms, what a node promised may have been lost with it; what it
@@ -72,12 +74,12 @@ pub struct Storage {
     save_again_at: Option<u64>,
     /// Since when records wait for a disk that takes none.
     unwritten_since: Option<u64>,
-    /// When a sync failed, unless a rewrite has made up for it.
-    doubted_at: Option<u64>,
+    /// Since when the node says that records are not safe.
+    failing_since: Option<u64>,
     rewrite_begun_at: u64,
     /// When the last rewrite that came to its end was begun: what was there then is synced.
     rewritten_at: u64,
-    /// When the process was started, or went on after a stop.
+    /// When the process was started, or syncs went on after a rest.
     started_at: Option<u64>,
     /// What was unsynced then, until there was time to make up for it.
     inherited: LostSince,
@@ -100,7 +102,7 @@ impl Storage {
             next_slice_at: 0,
             save_again_at: None,
             unwritten_since: None,
-            doubted_at: None,
+            failing_since: None,
             rewrite_begun_at: 0,
             rewritten_at: 0,
             started_at: None,
@@ -191,7 +193,6 @@ impl Storage {
     fn note_rewritten(&mut self, now: Now) {
         if self.aof.figures(now.mono).last_rewrite == LastRewrite::Ok {
             self.rewritten_at = self.rewrite_begun_at;
-            self.doubted_at = None;
             self.inherited = LostSince::NOTHING;
         }
     }
@@ -203,11 +204,14 @@ impl Storage {
         } else {
             self.unwritten_since.get_or_insert(sim_ms);
         }
-        if self.fails() && self.unwritten_since.is_none() {
-            self.doubted_at.get_or_insert(sim_ms);
+        if self.fails() {
+            self.failing_since.get_or_insert(sim_ms);
+        } else {
+            self.failing_since = None;
         }
-        let had_time = sim_ms >= started_at + EVERYSEC_MS && !self.aof.is_rewriting();
-        if had_time && self.doubted_at.is_none() {
+        if self.rests() && self.aof.is_rewriting() {
+            self.started_at = None;
+        } else if sim_ms >= started_at + EVERYSEC_MS && self.failing_since.is_none() {
             self.inherited = LostSince::NOTHING;
         }
     }
@@ -226,6 +230,9 @@ impl Storage {
         if self.aof.state() == AofState::On && !self.aof.is_rewriting() {
             self.rewrite_from = 0;
             self.rewrite_begun_at = sim_ms;
+            if self.rests() {
+                self.inherited = self.unsynced_since(sim_ms).min(everysec(sim_ms));
+            }
             // One that cannot begin is tried again.
             let _ = self.aof.begin_rewrite(now.mono);
         }
@@ -280,7 +287,9 @@ impl Storage {
     pub fn crash(&mut self, sim_ms: u64, crash: Crash) -> LostSince {
         let unsynced_since = self.unsynced_since(sim_ms);
         let lost_since = match crash {
-            Crash::Killed => self.unwritten_since.map_or(LostSince::NOTHING, LostSince),
+            Crash::Killed | Crash::NodesLost => {
+                self.unwritten_since.map_or(LostSince::NOTHING, LostSince)
+            }
             Crash::PowerLost => unsynced_since,
             Crash::FileLost => LostSince::EVERYTHING,
         };
@@ -291,30 +300,35 @@ impl Storage {
                 self.disk.kill();
                 self.disk.lose(Path::new(AOF_PATH));
             }
+            Crash::NodesLost => {
+                self.disk.kill();
+                self.disk.lose(Path::new(NODES_PATH));
+            }
         }
         let aof = Aof::new(AOF_PATH.into(), self.options, self.disk.clone());
-        let inherited = if crash == Crash::Killed { unsynced_since } else { LostSince::NOTHING };
+        let inherited = if crash == Crash::PowerLost { LostSince::NOTHING } else { unsynced_since };
         *self = Self { aof, options: self.options, inherited, ..Self::on(self.disk.clone()) };
         lost_since
     }
 
+    /// Whether nothing is synced during a rewrite.
+    fn rests(&self) -> bool {
+        self.options.sync_during_rewrite == SyncDuringRewrite::No
+    }
+
     fn unsynced_since(&self, sim_ms: u64) -> LostSince {
-        let everysec = |at: u64| LostSince(at.saturating_sub(EVERYSEC_MS));
         let at = |at: Option<u64>| at.map_or(LostSince::NOTHING, LostSince);
         let policy = match self.options.sync {
             SyncPolicy::Always => LostSince::NOTHING,
             SyncPolicy::EverySecond => everysec(sim_ms),
             SyncPolicy::Never => LostSince::EVERYTHING,
         };
-        let rests = self.options.sync_during_rewrite == SyncDuringRewrite::No;
-        let resting = if rests && self.aof.is_rewriting() {
-            everysec(self.rewrite_begun_at)
-        } else {
-            LostSince::NOTHING
-        };
-        let doubted = self.doubted_at.map_or(LostSince::NOTHING, everysec);
-        let weakest =
-            policy.min(resting).min(doubted).min(at(self.unwritten_since)).min(self.inherited);
+        let failing = self.failing_since.map_or(LostSince::NOTHING, everysec);
+        let weakest = policy.min(failing).min(at(self.unwritten_since)).min(self.inherited);
         weakest.max(LostSince(self.rewritten_at))
     }
+}
+
+fn everysec(at_ms: u64) -> LostSince {
+    LostSince(at_ms.saturating_sub(EVERYSEC_MS))
 }

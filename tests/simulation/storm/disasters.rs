@@ -121,11 +121,18 @@ impl Storm {
     fn reset_node(&mut self, n: usize, how: &str) {
         let old_id = *self.sim.nodes[n].engine.cluster().my_id();
         self.order(n, &["CLUSTER", "RESET", how]);
-        if *self.sim.nodes[n].engine.cluster().my_id() != old_id {
-            self.gone.push(old_id);
-        }
+        self.note_id(n, old_id);
         self.resets.push((n, self.sim.now_ms));
         self.acks_miss_copies = true;
+    }
+
+    /// A node that has another ID now is another node to its peers.
+    fn note_id(&mut self, n: usize, old_id: NodeId) {
+        if *self.sim.nodes[n].engine.cluster().my_id() != old_id {
+            self.gone.push(old_id);
+            self.resets.push((n, self.sim.now_ms));
+            self.acks_miss_copies = true;
+        }
     }
 
     /// Ends all cuts.
@@ -160,7 +167,9 @@ impl Storm {
     fn restart(&mut self, n: usize) {
         let enqueue = [EnqueueAtLoad::No, EnqueueAtLoad::No, EnqueueAtLoad::Yes][self.rng.index(3)];
         self.enqueued_once |= enqueue == EnqueueAtLoad::Yes;
+        let old_id = *self.sim.nodes[n].engine.cluster().my_id();
         self.sim.restart_with(n, enqueue);
+        self.note_id(n, old_id);
         // What it was told last may not be in its nodes.conf.
         self.leaving[n] = self.sim.nodes[n].engine.cluster().is_leaving();
         self.sim.set_memory_level(n, self.memory_levels[n]);
