@@ -35,6 +35,9 @@ pub const BUS_FRAME_UNKNOWN_MAX: usize = 16 * 1024;
 /// Unsent bytes towards one peer before its link is dropped: the largest frame must fit,
 /// and what comes behind it.
 pub const LINK_UNSENT_MAX: usize = BUS_FRAME_MAX + 256 * 1024 * 1024;
+/// The same for a link that a peer has made: only its own pings are answered there, and it may
+/// be a stranger.
+pub const LINK_UNSENT_ANSWERS_MAX: usize = 1024 * 1024;
 /// Handshakes under way at once; further ones are refused.
 pub const HANDSHAKES_MAX: usize = 256;
 

@@ -20,7 +20,7 @@ use super::output::Output;
 use super::stream::Stream;
 use crate::ae::event_loop::{EventLoop, Token};
 use crate::base::ids::NodeId;
-use crate::base::limits::{BUS_FRAME_UNKNOWN_MAX, LINK_UNSENT_MAX};
+use crate::base::limits::{BUS_FRAME_UNKNOWN_MAX, LINK_UNSENT_ANSWERS_MAX, LINK_UNSENT_MAX};
 use crate::proto::bus;
 use crate::proto::reader::DecodeError;
 
@@ -37,6 +37,8 @@ pub struct Link {
     state: State,
     pub input: Input,
     output: Output,
+    /// Bytes that may wait in `output`.
+    unsent_max: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -85,7 +87,9 @@ impl Link {
             Err(error) => return Err(error),
         }
         let stream = Stream::Tcp(TcpStream::from_std(socket.into()));
-        Self::register(stream, peer, State::Connecting, event_loop, token)
+        let mut link = Self::register(stream, peer, State::Connecting, event_loop, token)?;
+        link.unsent_max = LINK_UNSENT_MAX;
+        Ok(link)
     }
 
     /// Takes an accepted link into the loop.
@@ -114,6 +118,7 @@ impl Link {
             state,
             input: Input::of_link(),
             output: Output::default(),
+            unsent_max: LINK_UNSENT_ANSWERS_MAX,
         };
         if state == State::Up {
             link.local = link.stream.local_ip()?;
@@ -152,7 +157,7 @@ impl Link {
     /// Sends a turn's frames; an error when the link is broken or too far behind.
     pub fn send<'a>(&mut self, frames: impl Iterator<Item = &'a [u8]>) -> io::Result<()> {
         self.output.send(&mut self.stream, frames)?;
-        if self.output.len() > LINK_UNSENT_MAX {
+        if self.output.len() > self.unsent_max {
             return Err(io::Error::other("the peer does not keep up"));
         }
         Ok(())

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use disque::base::ids::NodeId;
 use disque::base::rng::Rng;
+use disque::proto::bus::GossipKind;
 
 use crate::bus_peer::{BusPeer, damaged, link_to};
 use crate::mesh::{OPTIONS, figure};
@@ -145,4 +146,15 @@ fn a_million_damaged_messages_harm_neither_clients_nor_the_cluster() {
     assert_eq!(client.call("DEBUG INVARIANTS"), status("OK"));
     // The peer is itself again as soon as it says where it is.
     peer.join(&server);
+}
+
+#[test]
+fn who_pings_and_does_not_read_is_hung_up_on() {
+    let server = TestServer::start_with(&["--loglevel", "notice"]);
+    let pings = BusPeer::silent([3; 20]).heartbeat(GossipKind::Ping, &[]).repeat(1_000);
+    let mut link = link_to(&server);
+    // More than the kernel holds of the answers, on both sides.
+    let is_hung_up_on = (0..1_000).any(|_| link.write_all(&pings).is_err());
+    assert!(is_hung_up_on, "a million answers wait for who does not read");
+    assert_eq!(server.client().call("PING"), status("PONG"));
 }
