@@ -134,8 +134,13 @@ impl Disk {
             written += device.write(inode, &text[written..])?;
         }
         device.sync(inode)?;
+        let replaced = device.current_names().get(path).copied();
         device.change_names(|names| names.insert(path.into(), inode));
         device.sync_names();
+        if let Some(replaced) = replaced {
+            // Nobody has it open; large clusters save often.
+            device.inodes[replaced] = Inode::default();
+        }
         Ok(())
     }
 

@@ -3,11 +3,12 @@
 //! Nothing here waits: time jumps to whatever happens next. A run is a function of its
 //! seed, so a failure prints the seed and `SEED=n` repeats it.
 //!
-//! `cluster` holds the loop; `node` a server with its clients, its `clock` and its `disk`;
-//! `network` the links between them. `script` runs the scenarios in `scripts/`, one
-//! transcript each; `workload` draws the clients of one node from a seed and `checkers`
-//! judges what they saw; `storm` draws a whole cluster and its disasters; `model`
-//! compares a node with simple models.
+//! `cluster` holds the loop; `node` a server with its clients, its `clock` and its `storage`
+//! on a `disk`; `network` the links between them; `survey` sees what all nodes hold. `script`
+//! runs the scenarios in `scripts/`, one transcript each; `workload` draws the clients of one
+//! node from a seed and `checkers` judges what they saw; `durability` ends one node again and
+//! again, and `mishaps` befall disks; `storm` draws a whole cluster and its disasters; `scale`
+//! measures large ones; `model` compares a node with simple models.
 
 mod checkers;
 mod clock;
@@ -18,6 +19,7 @@ mod mishaps;
 mod model;
 mod network;
 mod node;
+mod scale;
 mod script;
 mod storage;
 mod storm;
@@ -81,6 +83,24 @@ fn a_cluster_keeps_its_promises() {
     assert!(!enough || sum.stormy_duplicates * 5 <= sum.stormy_jobs, "duplicates are few: {sum:?}");
     assert!(!enough || sum.windy_duplicates * 200 <= sum.windy_jobs, "duplicates are few: {sum:?}");
     assert!(!enough || sum.late_duplicates * 3 <= seeds().count(), "acks are kept: {sum:?}");
+}
+
+/// A hundred nodes find each other, a dead one and each other again in bounded time, and are
+/// quiet meanwhile. `SCALE=100,500` prints a table of clusters of these sizes.
+#[test]
+fn a_large_cluster_forms_finds_its_dead_and_heals() {
+    let Ok(sizes) = std::env::var("SCALE") else {
+        let figures = scale::measure(100);
+        assert!(figures.formed_ms < 30_000, "{figures:?}");
+        assert!(figures.detected_ms < 30_000, "{figures:?}");
+        assert!(figures.healed_ms < 30_000, "{figures:?}");
+        assert!(figures.quiet_frames_max < 60.0, "{figures:?}");
+        return;
+    };
+    println!("| {} |\n|{}", scale::HEADINGS.join(" | "), "---:|".repeat(scale::HEADINGS.len()));
+    for size in sizes.split(',') {
+        println!("{}", scale::measure(size.parse().expect("a number of nodes")).row());
+    }
 }
 
 /// If this fails, some engine read a clock, drew its own randomness or walked a table in

@@ -79,6 +79,7 @@ pub struct Network {
     /// Frames are this late, in ms, drawn anew for each.
     pub delay_ms: (u32, u32),
     pub frame_count: u64,
+    pub byte_count: u64,
     /// A link with more bytes than this under way takes none.
     pub link_bytes_max: usize,
     /// How many of a hundred links begin with an echo.
@@ -99,6 +100,7 @@ impl Network {
             frozen: BTreeSet::new(),
             delay_ms,
             frame_count: 0,
+            byte_count: 0,
             link_bytes_max: usize::MAX,
             echoes_percent: 0,
             echoes: BTreeMap::new(),
@@ -235,6 +237,7 @@ impl Network {
     ) -> Room {
         let delay_ms = self.draw_delay(rng);
         self.frame_count += 1;
+        self.byte_count += bytes.len() as u64;
         let Some(end) = self.ends.get_mut(&(node, link)) else { return Room::Yes };
         if end.under_way > self.link_bytes_max {
             return Room::No;

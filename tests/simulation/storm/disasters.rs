@@ -165,6 +165,9 @@ impl Storm {
     }
 
     fn restart(&mut self, n: usize) {
+        if self.sim.nodes[n].state != State::Down {
+            return;
+        }
         let enqueue = [EnqueueAtLoad::No, EnqueueAtLoad::No, EnqueueAtLoad::Yes][self.rng.index(3)];
         self.enqueued_once |= enqueue == EnqueueAtLoad::Yes;
         let old_id = *self.sim.nodes[n].engine.cluster().my_id();
@@ -178,22 +181,46 @@ impl Storm {
     /// From here on all is well. Consumers come back when the nodes are at rest.
     pub(super) fn heal(&mut self) {
         self.collect();
-        self.sim.end_mishaps();
-        let nodes = 0..self.sim.nodes.len();
-        for n in nodes.clone() {
-            self.sim.thaw(n);
-            self.memory_levels[n] = 0;
-            self.restart(n);
-        }
+        self.repair();
         self.collect();
+        self.reunite();
+        let until = self.sim.now_ms + WHOLE_WITHIN_MS;
+        while !self.sim.is_whole() {
+            self.run(100);
+            assert!(self.sim.now_ms < until, "nodes find each other again");
+        }
+        // Pauses that were on their way have arrived.
+        for n in 0..self.sim.nodes.len() {
+            for queue in QUEUES {
+                self.order(n, &["PAUSE", queue, "none"]);
+            }
+        }
+        self.run(SETTLED_WITHIN_MS);
+        self.healed_at = Some(self.sim.now_ms);
+    }
+
+    /// Machines and network work again.
+    fn repair(&mut self) {
+        self.sim.end_mishaps();
+        for n in 0..self.sim.nodes.len() {
+            self.sim.thaw(n);
+            self.restart(n);
+            self.memory_levels[n] = 0;
+            self.sim.set_memory_level(n, 0);
+        }
         self.sim.network.delay_ms = (0, 2);
         self.sim.network.link_bytes_max = usize::MAX;
         self.sim.network.echoes_percent = 0;
         self.join_ways();
-        let alive: Vec<NodeId> =
+    }
+
+    /// The operator makes the nodes one cluster again.
+    fn reunite(&mut self) {
+        let ids: Vec<NodeId> =
             self.sim.nodes.iter().map(|node| *node.engine.cluster().my_id()).collect();
-        self.gone.retain(|id| !alive.contains(id));
-        for n in nodes.clone() {
+        // A node that lost its last nodes.conf has an old ID again.
+        self.gone.retain(|id| !ids.contains(id));
+        for n in 0..ids.len() {
             self.hang_up(n);
             if self.leaving[n] {
                 self.set_leaving(n, false);
@@ -202,29 +229,12 @@ impl Storm {
                 self.order(n, &["CLUSTER", "FORGET", &id.to_string()]);
             }
         }
-        let until = self.sim.now_ms + WHOLE_WITHIN_MS;
-        let strangers = |sim: &crate::cluster::Sim, a: usize, b: usize| {
-            let id = *sim.nodes[b].engine.cluster().my_id();
-            sim.nodes[a].engine.cluster().find(&id).is_none()
-        };
-        for a in nodes.clone() {
-            for b in nodes.clone() {
-                if a != b && strangers(&self.sim, a, b) {
+        for a in 0..ids.len() {
+            for (b, id) in ids.iter().enumerate() {
+                if self.sim.nodes[a].engine.cluster().find(id).is_none() {
                     self.meet(a, b);
                 }
             }
         }
-        while !self.sim.is_whole() {
-            self.run(100);
-            assert!(self.sim.now_ms < until, "nodes find each other again");
-        }
-        // Pauses that were on their way have arrived.
-        for n in nodes {
-            for queue in QUEUES {
-                self.order(n, &["PAUSE", queue, "none"]);
-            }
-        }
-        self.run(SETTLED_WITHIN_MS);
-        self.healed_at = Some(self.sim.now_ms);
     }
 }
