@@ -66,7 +66,7 @@ pub fn one_disk(seed: u64) -> u64 {
     let mut run = Run { sim, rng, client, stories: BTreeMap::new(), in_hand: Vec::new() };
     for _ in 0..STEPS {
         run.act();
-        let pause_ms_max = [1, 10, 200][run.rng.index(3)];
+        let pause_ms_max = [1, 50, 1500][run.rng.index(3)];
         let pause_ms = u64::from(run.rng.below(pause_ms_max));
         run.sim.run_for(pause_ms);
         run.come_back();
