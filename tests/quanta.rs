@@ -3,6 +3,7 @@
 //! how large the quanta are.
 
 use disque::base::ids::{ClientId, NodeId};
+use disque::base::limits::{COMMAND_SLICE, SLICE_BYTES};
 use disque::base::time::{MonoMs, Now, UnixMs};
 use disque::engine::command::{COMMANDS, Call, Outcome};
 use disque::engine::config::EngineConfig;
@@ -18,8 +19,17 @@ fn after_secs(secs: u64) -> Now {
     Now { wall: UnixMs(1_767_225_600_000 + secs * 1000), mono: MonoMs(86_400_000 + secs * 1000) }
 }
 
-/// Calls a command until it is done; gives its reply and how many calls it took.
-fn call(engine: &mut Engine, now: Now, words: &str) -> (String, usize) {
+/// What a command answered.
+struct Answer {
+    text: String,
+    /// How many calls it took.
+    calls: usize,
+    /// The most bytes that one call wrote.
+    piece_len_max: usize,
+}
+
+/// Calls a command until it is done.
+fn call(engine: &mut Engine, now: Now, words: &str) -> Answer {
     let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
     let mut input = Vec::new();
     request::encode(&words, &mut input);
@@ -28,12 +38,17 @@ fn call(engine: &mut Engine, now: Now, words: &str) -> (String, usize) {
     let name = String::from_utf8_lossy(words[0]).to_lowercase();
     let command = COMMANDS.iter().find(|command| command.spec.name == name).expect("a command");
     let call = Call { client: CLIENT, resp: Resp::V2, args: Args::new(&input, &ranges) };
-    let mut calls = 1;
-    while engine.call(now, command, &call) == Outcome::Again {
+    let (mut calls, mut piece_len_max) = (0, 0);
+    let mut outcome = Outcome::Again;
+    while outcome == Outcome::Again {
+        let told = engine.out.replies.bytes.len();
+        outcome = engine.call(now, command, &call);
         calls += 1;
+        piece_len_max = piece_len_max.max(engine.out.replies.bytes.len() - told);
     }
     engine.out.replies.segments.clear();
-    (String::from_utf8_lossy(&core::mem::take(&mut engine.out.replies.bytes)).into(), calls)
+    let bytes = core::mem::take(&mut engine.out.replies.bytes);
+    Answer { text: String::from_utf8_lossy(&bytes).into(), calls, piece_len_max }
 }
 
 /// An engine with many jobs, added with these options.
@@ -41,14 +56,14 @@ fn engine(options: &str) -> Engine {
     let now = after_secs(0);
     let mut engine = Engine::new(EngineConfig::default(), NodeId([b'a'; 40]), [1; 32], now);
     for _ in 0..JOBS {
-        let (reply, _) = call(&mut engine, now, &format!("ADDJOB q body 0 {options}"));
+        let reply = call(&mut engine, now, &format!("ADDJOB q body 0 {options}")).text;
         assert!(reply.starts_with("+D-"), "{reply}");
     }
     engine
 }
 
 fn queued(engine: &mut Engine, now: Now) -> usize {
-    let (reply, _) = call(engine, now, "QLEN q");
+    let reply = call(engine, now, "QLEN q").text;
     reply.trim_matches([':', '\r', '\n']).parse().expect("a number")
 }
 
@@ -95,8 +110,24 @@ fn a_long_command_lets_others_in_between() {
     let mut engine = engine("RETRY 60");
     let now = after_secs(0);
     for command in ["JSCAN 0 COUNT 100000", "GETJOB NOHANG COUNT 100000 FROM q"] {
-        let (reply, calls) = call(&mut engine, now, command);
-        assert_eq!(reply.matches("D-aaaaaaaa-").count(), JOBS, "{command}");
-        assert!(calls >= JOBS / 256, "{calls} calls of {command}");
+        let answer = call(&mut engine, now, command);
+        assert_eq!(answer.text.matches("D-aaaaaaaa-").count(), JOBS, "{command}");
+        assert!(answer.calls >= JOBS / COMMAND_SLICE, "{} calls of {command}", answer.calls);
+    }
+}
+
+#[test]
+fn a_long_answer_is_told_a_piece_at_a_time() {
+    let body = "x".repeat(8 * 1024);
+    let now = after_secs(0);
+    let mut engine = Engine::new(EngineConfig::default(), NodeId([b'a'; 40]), [1; 32], now);
+    for _ in 0..500 {
+        call(&mut engine, now, &format!("ADDJOB q {body} 0"));
+    }
+    for command in ["JSCAN 0 COUNT 100000 REPLY all", "GETJOB NOHANG COUNT 100000 FROM q"] {
+        let answer = call(&mut engine, now, command);
+        assert_eq!(answer.text.matches(&body).count(), 500, "{command}");
+        let len_max = SLICE_BYTES + 2 * body.len();
+        assert!(answer.piece_len_max <= len_max, "{} by {command}", answer.piece_len_max);
     }
 }

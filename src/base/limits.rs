@@ -46,6 +46,9 @@ pub const HANDSHAKES_MAX: usize = 256;
 pub const ACK_ONLY_JOBS_MAX: usize = 50_000;
 /// Items (IDs, rows, buckets) that a long command handles before others run.
 pub const COMMAND_SLICE: usize = 256;
+/// Bytes of rows that a long command fetches, or tells, before others run: copying them
+/// takes about 0.1 ms.
+pub const SLICE_BYTES: usize = 256 * 1024;
 /// Due jobs handled between two looks at the clock.
 pub const TIMER_QUANTUM: usize = 64;
 /// Port + this is the bus port. C: CLUSTER_PORT_INCR.

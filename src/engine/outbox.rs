@@ -62,10 +62,20 @@ pub struct Segment {
 impl Replies {
     /// A writer whose output goes to `client`, after everything written to it before.
     pub fn to(&mut self, client: ClientId, resp: Resp) -> ReplyWriter<'_> {
+        self.open_segment(client);
+        ReplyWriter::new(&mut self.bytes, resp)
+    }
+
+    /// Sends `client` what is encoded already, after everything written to it before.
+    pub fn append(&mut self, client: ClientId, encoded: &[u8]) {
+        self.open_segment(client);
+        self.bytes.extend_from_slice(encoded);
+    }
+
+    fn open_segment(&mut self, client: ClientId) {
         if self.segments.last().is_none_or(|last| last.client != client) {
             self.segments.push(Segment { client, start: self.bytes.len() });
         }
-        ReplyWriter::new(&mut self.bytes, resp)
     }
 }
 

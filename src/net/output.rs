@@ -4,36 +4,40 @@
 //! the frames of a turn); only what it refuses is copied here and waits for the
 //! writable event. While anything waits, later bytes queue up behind it.
 
+use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 
 use super::stream::Stream;
 
 /// Parts handed to the kernel in one call. Linux takes 1024.
 const PARTS_MAX: usize = 64;
-/// Sent bytes in front are cut off when there are more of them than this.
-const COMPACT_AT: usize = 256 * 1024;
+/// A block of unsent bytes takes no more behind it once it has so many.
+const BLOCK_FULL: usize = 64 * 1024;
 
-/// One connection's unsent bytes.
+/// One connection's unsent bytes, in blocks, so that many of them are neither copied as
+/// they get more, nor kept when they are sent.
 #[derive(Default)]
 pub struct Output {
-    bytes: Vec<u8>,
-    /// How many bytes at the start are sent.
+    blocks: VecDeque<Vec<u8>>,
+    /// How many bytes of the first block are sent.
     sent: usize,
+    /// How many bytes wait.
+    len: usize,
 }
 
 impl Output {
     /// How many bytes wait.
     pub fn len(&self) -> usize {
-        self.bytes.len() - self.sent
+        self.len
     }
 
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.len == 0
     }
 
     /// How much memory they take.
     pub fn capacity(&self) -> usize {
-        self.bytes.capacity()
+        self.blocks.iter().map(Vec::capacity).sum()
     }
 
     /// Sends `parts` in order, behind what waits; returns how many bytes the socket took.
@@ -66,7 +70,7 @@ impl Output {
         for part in parts {
             let rest = part.get(skip..).unwrap_or_default();
             skip = skip.saturating_sub(part.len());
-            self.bytes.extend_from_slice(rest);
+            self.keep(rest);
         }
         // Not before a write is refused altogether is it certain that a writable event
         // comes: mio's poll(2) backend watches for it from then on only.
@@ -76,22 +80,35 @@ impl Output {
         Ok(written)
     }
 
+    fn keep(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.len += bytes.len();
+        match self.blocks.back_mut() {
+            Some(last) if last.len() < BLOCK_FULL => last.extend_from_slice(bytes),
+            _ => self.blocks.push_back(bytes.to_vec()),
+        }
+    }
+
     /// Sends what waits, now that the socket is writable; returns how many bytes it took.
     pub fn flush(&mut self, stream: &mut Stream) -> io::Result<usize> {
         let mut written = 0;
-        while !self.is_empty() {
-            let len = stream.write(&self.bytes[self.sent..])?;
+        while let Some(first) = self.blocks.front() {
+            let len = stream.write(&first[self.sent..])?;
             if len == 0 {
                 break;
             }
             self.sent += len;
+            self.len -= len;
             written += len;
+            if self.sent == first.len() {
+                self.blocks.pop_front();
+                self.sent = 0;
+            }
         }
         if self.is_empty() {
             *self = Self::default();
-        } else if self.sent > COMPACT_AT && self.sent > self.len() {
-            self.bytes.drain(..self.sent);
-            self.sent = 0;
         }
         Ok(written)
     }

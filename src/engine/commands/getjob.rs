@@ -1,6 +1,6 @@
 //! GETJOB: jobs for a consumer, now or when they come.
 
-use crate::base::limits::{COMMAND_SLICE, GETJOB_REPLY_MAX};
+use crate::base::limits::{COMMAND_SLICE, GETJOB_REPLY_MAX, SLICE_BYTES};
 use crate::base::number::parse_i64;
 use crate::base::time::MonoMs;
 use crate::engine::blocked::Counters;
@@ -44,23 +44,32 @@ pub fn getjob(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     let names = call.args.from(request.queues_at);
     let mut so_far = match engine.progress.remove(&call.client) {
         Some(Progress::Rows(so_far)) => so_far,
+        Some(Progress::Answer(rest)) => return Ok(engine.tell(call, rest)),
         _ => Rows::default(),
     };
     let mut fetched = core::mem::take(&mut engine.fetched);
     let more = fetch(engine, &names, &request, &mut so_far, &mut fetched);
     let outcome = if more == More::Yes {
-        let mut rows = ReplyWriter::new(&mut so_far.encoded, call.resp);
-        engine.write_rows(&mut rows, &fetched, request.counters);
+        so_far.encoded.append(|block| {
+            engine.write_rows(&mut ReplyWriter::new(block, call.resp), &fetched, request.counters);
+        });
         so_far.count += fetched.len();
         engine.progress.insert(call.client, Progress::Rows(so_far));
         Ok(Outcome::Again)
     } else if so_far.count + fetched.len() > 0 {
-        let mut replies = core::mem::take(&mut engine.out.replies);
-        replies.to(call.client, call.resp).array(so_far.count + fetched.len());
-        replies.bytes.extend_from_slice(&so_far.encoded);
-        engine.write_rows(&mut replies.to(call.client, call.resp), &fetched, request.counters);
-        engine.out.replies = replies;
-        Ok(Outcome::Done)
+        engine.reply(call.client, call.resp).array(so_far.count + fetched.len());
+        if so_far.count > 0 {
+            so_far.encoded.append(|block| {
+                let mut rows = ReplyWriter::new(block, call.resp);
+                engine.write_rows(&mut rows, &fetched, request.counters);
+            });
+            Ok(engine.tell(call, so_far.encoded))
+        } else {
+            let mut replies = core::mem::take(&mut engine.out.replies);
+            engine.write_rows(&mut replies.to(call.client, call.resp), &fetched, request.counters);
+            engine.out.replies = replies;
+            Ok(Outcome::Done)
+        }
     } else {
         none_found(engine, call, &request)
     };
@@ -78,10 +87,14 @@ fn fetch(
     fetched: &mut Vec<JobRef>,
 ) -> More {
     let mut bytes = so_far.encoded.len();
+    let slice_bytes_max = bytes + SLICE_BYTES;
     let mut opened: Option<(usize, QueueRef)> = None;
     for _ in 0..COMMAND_SLICE {
         if so_far.count + fetched.len() == request.count_max || bytes >= GETJOB_REPLY_MAX {
             return More::No;
+        }
+        if bytes >= slice_bytes_max {
+            return More::Yes;
         }
         if so_far.next_queue == names.len() {
             if !so_far.found_in_pass {

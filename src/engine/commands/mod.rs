@@ -1,9 +1,16 @@
 //! One function a command: it parses all of its words, then acts, then replies.
 //!
 //! A command that may take long works in slices of [`COMMAND_SLICE`] items: it keeps
-//! what it has so far as its client's [`Progress`] and answers `Again`.
+//! what it has so far as its client's [`Progress`] and answers `Again`. A long answer is
+//! told in slices as well, once it is known how many rows it has.
 //!
 //! [`COMMAND_SLICE`]: crate::base::limits::COMMAND_SLICE
+
+use std::collections::VecDeque;
+
+use super::Engine;
+use super::command::{Call, Outcome};
+use crate::base::limits::SLICE_BYTES;
 
 pub mod ack;
 pub mod addjob;
@@ -23,6 +30,8 @@ pub enum Progress {
     Rows(Rows),
     /// Scans.
     Scan(Scan),
+    /// The rest of an answer whose beginning is told.
+    Answer(Blocks),
 }
 
 #[derive(Debug, Default)]
@@ -33,9 +42,49 @@ pub struct Ids {
     pub count: i64,
 }
 
+/// Encoded rows, in blocks of about [`SLICE_BYTES`]: one buffer that grows to 64 MiB and is
+/// copied at its end held all others up for 170 ms.
+#[derive(Debug, Default)]
+pub struct Blocks {
+    blocks: VecDeque<Vec<u8>>,
+    len: usize,
+}
+
+impl Blocks {
+    /// Appends what `write` writes.
+    pub fn append(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        if self.blocks.back().is_none_or(|last| last.len() >= SLICE_BYTES) {
+            self.blocks.push_back(Vec::new());
+        }
+        let last = self.blocks.back_mut().expect("one was pushed if there was none");
+        let len_before = last.len();
+        write(last);
+        self.len += last.len() - len_before;
+    }
+
+    /// How many bytes there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl Engine {
+    /// Tells the next block of an answer whose beginning is told.
+    fn tell(&mut self, call: &Call<'_>, mut rest: Blocks) -> Outcome {
+        if let Some(block) = rest.blocks.pop_front() {
+            self.out.replies.append(call.client, &block);
+        }
+        if rest.blocks.is_empty() {
+            return Outcome::Done;
+        }
+        self.progress.insert(call.client, Progress::Answer(rest));
+        Outcome::Again
+    }
+}
+
 #[derive(Debug, Default)]
 pub struct Rows {
-    pub encoded: Vec<u8>,
+    pub encoded: Blocks,
     pub count: usize,
     /// Where the current pass over the queues goes on.
     pub next_queue: usize,
@@ -44,7 +93,7 @@ pub struct Rows {
 
 #[derive(Debug, Default)]
 pub struct Scan {
-    pub encoded: Vec<u8>,
+    pub encoded: Blocks,
     pub count: usize,
     /// Where the scan goes on.
     pub slot: u32,

@@ -3,7 +3,7 @@
 //! The cursor is a slot of the table. Slots do not move, so whatever is there during
 //! the whole scan is returned at least once, however much is added or removed meanwhile.
 
-use crate::base::limits::COMMAND_SLICE;
+use crate::base::limits::{COMMAND_SLICE, SLICE_BYTES};
 use crate::base::number::{parse_i64, parse_u64};
 use crate::engine::Engine;
 use crate::engine::command::{Call, CommandResult, Outcome};
@@ -154,19 +154,26 @@ fn scan(
 ) -> CommandResult {
     let mut so_far = match engine.progress.remove(&call.client) {
         Some(Progress::Scan(so_far)) => so_far,
+        Some(Progress::Answer(rest)) => return Ok(engine.tell(call, rest)),
         _ => Scan { slot: common.cursor.unwrap_or(0), ..Scan::default() },
     };
     let looks_max = common.count.saturating_mul(LOOKS_PER_ELEMENT);
+    let slice_bytes_max = so_far.encoded.len() + SLICE_BYTES;
     for _ in 0..COMMAND_SLICE {
+        if so_far.encoded.len() >= slice_bytes_max {
+            break;
+        }
         let enough = so_far.count >= common.count || so_far.looks >= looks_max;
         if enough && !common.busyloop {
-            finish(engine, call, &so_far, so_far.slot);
-            return Ok(Outcome::Done);
+            let cursor = so_far.slot;
+            return Ok(finish(engine, call, so_far, cursor));
         }
-        let mut rows = ReplyWriter::new(&mut so_far.encoded, call.resp);
-        let Some((slot, found)) = look(engine, so_far.slot, &mut rows) else {
-            finish(engine, call, &so_far, 0);
-            return Ok(Outcome::Done);
+        let mut seen = None;
+        so_far.encoded.append(|block| {
+            seen = look(engine, so_far.slot, &mut ReplyWriter::new(block, call.resp));
+        });
+        let Some((slot, found)) = seen else {
+            return Ok(finish(engine, call, so_far, 0));
         };
         so_far.slot = slot + 1;
         so_far.looks += 1;
@@ -176,10 +183,10 @@ fn scan(
     Ok(Outcome::Again)
 }
 
-fn finish(engine: &mut Engine, call: &Call<'_>, so_far: &Scan, cursor: u32) {
+fn finish(engine: &mut Engine, call: &Call<'_>, so_far: Scan, cursor: u32) -> Outcome {
     let mut reply = engine.reply(call.client, call.resp);
     reply.array(2);
     reply.bulk_integer(i64::from(cursor));
     reply.array(so_far.count);
-    engine.out.replies.bytes.extend_from_slice(&so_far.encoded);
+    engine.tell(call, so_far.encoded)
 }
