@@ -86,7 +86,7 @@ fn fetch(
     so_far: &mut Rows,
     fetched: &mut Vec<JobRef>,
 ) -> More {
-    let mut bytes = so_far.encoded.len();
+    let mut bytes = so_far.encoded.byte_count();
     let slice_bytes_max = bytes + SLICE_BYTES;
     let mut opened: Option<(usize, QueueRef)> = None;
     for _ in 0..COMMAND_SLICE {

@@ -47,7 +47,7 @@ pub struct Ids {
 #[derive(Debug, Default)]
 pub struct Blocks {
     blocks: VecDeque<Vec<u8>>,
-    len: usize,
+    byte_count: usize,
 }
 
 impl Blocks {
@@ -59,12 +59,12 @@ impl Blocks {
         let last = self.blocks.back_mut().expect("one was pushed if there was none");
         let len_before = last.len();
         write(last);
-        self.len += last.len() - len_before;
+        self.byte_count += last.len() - len_before;
     }
 
     /// How many bytes there are.
-    pub fn len(&self) -> usize {
-        self.len
+    pub fn byte_count(&self) -> usize {
+        self.byte_count
     }
 }
 

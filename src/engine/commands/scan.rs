@@ -158,9 +158,9 @@ fn scan(
         _ => Scan { slot: common.cursor.unwrap_or(0), ..Scan::default() },
     };
     let looks_max = common.count.saturating_mul(LOOKS_PER_ELEMENT);
-    let slice_bytes_max = so_far.encoded.len() + SLICE_BYTES;
+    let slice_bytes_max = so_far.encoded.byte_count() + SLICE_BYTES;
     for _ in 0..COMMAND_SLICE {
-        if so_far.encoded.len() >= slice_bytes_max {
+        if so_far.encoded.byte_count() >= slice_bytes_max {
             break;
         }
         let enough = so_far.count >= common.count || so_far.looks >= looks_max;
