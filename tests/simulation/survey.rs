@@ -19,6 +19,8 @@ pub struct Copy {
     pub node_id: String,
     pub state: String,
     pub retry_secs: i64,
+    /// How often it was queued again, as far as this node knows.
+    pub requeues: i64,
     /// The nodes that may have the job, as this one knows.
     pub holders: Vec<String>,
 }
@@ -38,11 +40,15 @@ impl Copy {
             other => panic!("a text: {other:?}"),
         };
         let Value::Array(holders) = field("nodes-delivered") else { panic!("holders are listed") };
-        let Value::Integer(retry_secs) = *field("retry") else { panic!("retry is a number") };
+        let number = |name| match field(name) {
+            Value::Integer(number) => *number,
+            other => panic!("{name} is a number: {other:?}"),
+        };
         Self {
             node_id: sim.nodes[node].engine.cluster().my_id().to_string(),
             state: text(field("state")),
-            retry_secs,
+            retry_secs: number("retry"),
+            requeues: number("additional-deliveries"),
             holders: holders.iter().map(text).collect(),
         }
     }

@@ -1,8 +1,8 @@
 //! Consumers that stay away for a while, and what must hold of the queues meanwhile.
 //!
-//! While nobody takes jobs, each job that is due waits in one queue: a node that is about
-//! to requeue asks first, and of two that did so at once one gives in. A second queue
-//! would mean a second delivery, no queue a late one.
+//! While nobody takes jobs, each job that is due waits in one queue, and stays there: a node
+//! that is about to requeue asks first, and of two that did so at once one gives in. A second
+//! queue would mean a second delivery, no queue a late one.
 //!
 //! Jobs that are lent are queued without a word, so a few are in two queues when the
 //! consumers go, and where a lent copy is not known to all others it may get a second queue:
@@ -29,6 +29,15 @@ pub struct Rest {
     changes_at: u64,
     /// When each job was last seen in at most one queue, since the consumers went.
     single_at: BTreeMap<Vec<u8>, u64>,
+    /// Since when each job waits in one queue, and how often it was queued again before it
+    /// had come to rest there.
+    waiting: BTreeMap<Vec<u8>, Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    since: u64,
+    requeues: Option<i64>,
 }
 
 impl Storm {
@@ -44,6 +53,7 @@ impl Storm {
             self.rest.changed_at = now;
             self.rest.changes_at = now + u64::from(ms);
             self.rest.single_at.clear();
+            self.rest.waiting.clear();
             if self.rest.is_away {
                 self.collect();
                 (0..self.sim.nodes.len()).for_each(|n| self.hang_up(n));
@@ -83,6 +93,17 @@ impl Storm {
             let is_due = story.is_due_by().is_some_and(|by| now > by + REQUEUE_ERROR_MS);
             let waits = copies.iter().any(Copy::is_queued);
             assert!(waits || !is_due, "a job that is due waits in a queue, {told}");
+            if !waits || waits_twice(copies) || !know_each_other(copies) {
+                self.rest.waiting.remove(id);
+                continue;
+            }
+            let waiting = self.rest.waiting.entry(id.clone());
+            let waiting = waiting.or_insert(Waiting { since: now, requeues: None });
+            if now >= waiting.since + SETTLED_MS {
+                let requeues = copies.iter().map(|copy| copy.requeues).max();
+                let before = *waiting.requeues.get_or_insert(requeues.unwrap_or(0));
+                assert!(requeues == Some(before), "who waits is not queued again, {told}");
+            }
         }
     }
 }
