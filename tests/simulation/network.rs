@@ -170,6 +170,10 @@ impl Network {
         self.cuts.insert((from, to));
     }
 
+    pub fn is_cut_between(&self, a: usize, b: usize) -> bool {
+        self.cuts.contains(&(a, b)) || self.cuts.contains(&(b, a))
+    }
+
     pub fn is_cut(&self) -> bool {
         !self.cuts.is_empty()
     }

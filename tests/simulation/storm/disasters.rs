@@ -17,7 +17,7 @@ impl Storm {
     /// What the weather brings for the whole of the run.
     pub(super) fn draw_weather(&mut self) {
         match self.weather {
-            Weather::Fair | Weather::Windy => {}
+            Weather::Fair | Weather::Windy | Weather::Parted => {}
             Weather::Hazy => self.sim.network.delay_ms = (0, self.rng.below(150)),
             Weather::Stormy => {
                 self.sim.network.link_bytes_max = [4000, usize::MAX][self.rng.index(2)];
@@ -38,6 +38,14 @@ impl Storm {
         match self.weather {
             Weather::Fair | Weather::Hazy => {}
             Weather::Windy => self.sim.reset_links(a, b),
+            Weather::Parted => match self.rng.below(4) {
+                0 => self.sim.reset_links(a, b),
+                1 | 2 => {
+                    self.partition();
+                    self.break_cut_links();
+                }
+                _ => self.sim.network.heal(self.sim.now_ms),
+            },
             Weather::Stormy if self.rng.below(4) == 0 => self.operate(a, b),
             Weather::Stormy => self.break_something(a, b),
         }
@@ -137,7 +145,7 @@ impl Storm {
 
     /// Ends all cuts.
     fn join_ways(&mut self) {
-        if self.sim.network.is_cut() {
+        if self.sim.network.is_cut() && self.weather == Weather::Stormy {
             self.risk_at = Some(self.sim.now_ms);
         }
         self.sim.network.heal(self.sim.now_ms);
@@ -151,6 +159,18 @@ impl Storm {
             for b in 0..count {
                 if sides[a] != sides[b] {
                     self.sim.network.cut(a, b);
+                }
+            }
+        }
+    }
+
+    /// Nothing is held back on the ways that are cut, it is lost.
+    fn break_cut_links(&mut self) {
+        let count = self.sim.nodes.len();
+        for a in 0..count {
+            for b in a + 1..count {
+                if self.sim.network.is_cut_between(a, b) {
+                    self.sim.reset_links(a, b);
                 }
             }
         }

@@ -53,6 +53,10 @@ enum Weather {
     /// Links break, and nothing else; consumers are in time. What is acknowledged does not
     /// come again.
     Windy,
+    /// Links break, and the cluster falls apart and comes together again; what was under way
+    /// is lost. Consumers are in time. What is acknowledged does not come again once all is
+    /// well.
+    Parted,
     /// Everything goes wrong.
     Stormy,
 }
@@ -118,9 +122,12 @@ impl Storm {
             0 => Weather::Fair,
             1 => Weather::Hazy,
             2 => Weather::Windy,
+            3 => Weather::Parted,
             _ => Weather::Stormy,
         };
-        if matches!(weather, Weather::Windy | Weather::Stormy) && rng.below(3) == 0 {
+        if matches!(weather, Weather::Windy | Weather::Parted | Weather::Stormy)
+            && rng.below(3) == 0
+        {
             let plain = rng.index(sim.nodes.len());
             sim.network.speak_plainly(plain);
         }
@@ -217,7 +224,7 @@ impl Storm {
                     tally.stormy_jobs += 1;
                     tally.stormy_duplicates += story.duplicates();
                 }
-                Weather::Hazy | Weather::Stormy => {}
+                Weather::Hazy | Weather::Parted | Weather::Stormy => {}
             }
             if let Some(acked_at) = story.acked_at {
                 let well_at = healed_at.max(acked_at + ACK_SPREAD_MS);

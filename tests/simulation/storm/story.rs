@@ -39,6 +39,8 @@ pub struct Story {
     pub put_back_at: u64,
     /// When it was acknowledged first.
     pub acked_at: Option<u64>,
+    /// A node died of an acknowledgement, and may have told others before.
+    pub may_be_acked: bool,
 }
 
 impl Story {
