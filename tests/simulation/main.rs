@@ -67,7 +67,7 @@ fn one_disk_keeps_what_its_policy_says() {
 }
 
 /// A cluster through all weathers: promised jobs are delivered and then forgotten, and in
-/// between few of them come twice. Measured: in a storm 15 % of the jobs whose consumers are
+/// between few of them come twice. Measured: in a storm 16 % of the jobs whose consumers are
 /// in time come once more than needed, where links break and nothing else 1 in 1500; and an
 /// eighth of the seeds see an acknowledged job again after all was well, since its ack was
 /// lost with a node. A defect that only delivers too often shows here.
