@@ -122,7 +122,8 @@ def speed(scale):
 
 def growth(jobs, sample):
     def run(bench, contestant):
-        with bench.servers(contestant) as group:
+        # Both refuse jobs at 1 GB otherwise.
+        with bench.servers(contestant, 1, ("--maxmemory", "8gb")) as group:
             measure = lambda line: bench.load(contestant, group, f"-P 16 {line}")
             few = measure(f"-n {sample} -w add,get,ack")
             measure(f"-n {jobs} -w add")
