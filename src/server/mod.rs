@@ -167,9 +167,6 @@ impl Server {
         daemon::settle_maxclients(&mut config).map_err(StartError)?;
         let commands = CommandTable::new(&config.rename_commands).map_err(StartError)?;
         let clock = Clock::start();
-        if !memory::give_back_from_a_thread() {
-            ::log::debug!("Freed memory is given back to the system only when more is taken");
-        }
         let mut listeners = Vec::new();
         if config.port > 0 {
             listeners = Listener::bind_all(&config.bind, config.port, config.tcp_backlog)?;
@@ -257,6 +254,9 @@ impl Server {
     /// Turns the loop until the server is told to end. A panic is reported and ends the
     /// process at once: after it the state is not to be trusted, least of all to be saved.
     pub fn run(mut self) -> io::Result<()> {
+        if !memory::give_back_from_a_thread() {
+            ::log::debug!("Freed memory is given back to the system only when more is taken");
+        }
         let turns = AssertUnwindSafe(|| {
             let mut events = Vec::new();
             while !self.is_ending {
