@@ -68,7 +68,7 @@ fn one_disk_keeps_what_its_policy_says() {
 
 /// A cluster through all weathers: promised jobs are delivered and then forgotten, and in
 /// between few of them come twice. Measured: in a storm 16 % of the jobs whose consumers are
-/// in time come once more than needed, where links break and nothing else 1 in 1500; and an
+/// in time come once more than needed, where links break and nothing else 1 in 100,000; and an
 /// eighth of the seeds see an acknowledged job again after all was well, since its ack was
 /// lost with a node. A defect that only delivers too often shows here.
 #[test]
@@ -81,7 +81,10 @@ fn a_cluster_keeps_its_promises() {
     let enough = seeds().count() >= 100;
     println!("{sum:?}");
     assert!(!enough || sum.stormy_duplicates * 5 <= sum.stormy_jobs, "duplicates are few: {sum:?}");
-    assert!(!enough || sum.windy_duplicates * 200 <= sum.windy_jobs, "duplicates are few: {sum:?}");
+    assert!(
+        !enough || sum.windy_duplicates * 1000 <= sum.windy_jobs,
+        "duplicates are few: {sum:?}"
+    );
     assert!(!enough || sum.late_duplicates * 3 <= seeds().count(), "acks are kept: {sum:?}");
 }
 
