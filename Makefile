@@ -48,8 +48,8 @@ sim: ## Run the simulator; SEED=n repeats one run, SEEDS=n asks for that many
 	$(CARGO) test $(BUILD) --test simulation -- --nocapture
 
 .PHONY: sim-scale
-sim-scale: ## Print how clusters of NODES=3,10,100,500 form, find a dead node, heal and keep quiet
-	SCALE=$${NODES:-3,10,100,500} $(CARGO) test $(BUILD) --test simulation -- --nocapture a_large_cluster
+sim-scale: ## Print how clusters of NODES=3,10,30,100,500 form, find a dead node, heal and keep quiet
+	SCALE=$${NODES:-3,10,30,100,500} $(CARGO) test $(BUILD) --test simulation -- --nocapture a_large_cluster
 
 .PHONY: bench
 bench: all ## Measure beside the C server at DISQUE_C, Redis and beanstalkd; ARGS=--list
