@@ -96,7 +96,7 @@ use watchdog::Watchdog;
 /// The kind of the token under which signals are registered.
 const SIGNAL_TOKENS: u8 = 4;
 /// How long due work of the engine runs before clients have their turn again.
-const DUE_WORK_MAX: Duration = Duration::from_millis(1);
+const DUE_WORK_MAX: Duration = Duration::from_micros(500);
 
 /// Everything a running server has.
 pub struct Server {
