@@ -341,9 +341,11 @@ impl Server {
         self.note_latency(Event::JobsProcessing, started.elapsed());
     }
 
-    /// Keeps how long something held the server up, if that was long.
+    /// Keeps how long something held the server up, to the nearest millisecond, if that
+    /// was long. Due jobs that take all of [`DUE_WORK_MAX`] count as one.
     fn note_latency(&mut self, event: Event, elapsed: Duration) {
-        let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+        let rounded = elapsed.saturating_add(Duration::from_micros(500));
+        let elapsed_ms = u64::try_from(rounded.as_millis()).unwrap_or(u64::MAX);
         let threshold_ms = self.config.latency_monitor_threshold_ms;
         self.latency.note(event, elapsed_ms, self.clock.now.wall.secs(), threshold_ms);
     }
