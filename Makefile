@@ -47,6 +47,16 @@ test: ## Run every test, other people's client libraries included
 sim: ## Run the simulator; SEED=n repeats one run, SEEDS=n asks for that many
 	$(CARGO) test $(BUILD) --test simulation -- --nocapture
 
+DIGEST ?= $(CARGO_TARGET_DIR)/digest
+
+.PHONY: digest
+digest: ## Record in DIGEST what every run of the simulator comes to; SEEDS=n as for sim
+	RECORD_DIGEST=$(DIGEST) $(CARGO) test $(BUILD) --test simulation
+
+.PHONY: same-digest
+same-digest: ## Fail unless every run of the simulator is the one recorded in DIGEST
+	COMPARE_DIGEST=$(DIGEST) $(CARGO) test $(BUILD) --test simulation
+
 .PHONY: sim-scale
 sim-scale: ## Print how clusters of NODES=3,10,30,100,500 form, find a dead node, heal and keep quiet
 	SCALE=$${NODES:-3,10,30,100,500} $(CARGO) test $(BUILD) --test simulation -- --nocapture a_large_cluster

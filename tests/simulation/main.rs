@@ -8,11 +8,13 @@
 //! runs the scenarios in `scripts/`, one transcript each; `workload` draws the clients of one
 //! node from a seed and `checkers` judges what they saw; `durability` ends one node again and
 //! again, and `mishaps` befall disks; `storm` draws a whole cluster and its disasters; `scale`
-//! measures large ones; `model` compares a node with simple models.
+//! measures large ones; `model` compares a node with simple models. `digest` compares the
+//! runs of all seeds with those of another version.
 
 mod checkers;
 mod clock;
 mod cluster;
+mod digest;
 mod disk;
 mod durability;
 mod mishaps;
@@ -25,6 +27,8 @@ mod storage;
 mod storm;
 mod survey;
 mod workload;
+
+use digest::Digest;
 
 /// `SEED=123` repeats one run; `SEEDS=100000` is for the night.
 fn seeds() -> std::ops::Range<u64> {
@@ -52,18 +56,22 @@ fn every_scenario_plays_as_written() {
 /// alone, with the invariants checked after every input.
 #[test]
 fn one_node_keeps_its_promises() {
+    let mut digest = Digest::new("one_node");
     for seed in seeds() {
-        naming(seed, || workload::one_node(seed));
+        digest.note(seed, naming(seed, || workload::one_node(seed)));
     }
+    digest.finish();
 }
 
 /// One node through bad disks, crashes and planned restarts: what was promised is kept as
 /// far as the policy says, nothing that was over comes back, and nothing is written twice.
 #[test]
 fn one_disk_keeps_what_its_policy_says() {
+    let mut digest = Digest::new("one_disk");
     for seed in seeds() {
-        naming(seed, || durability::one_disk(seed));
+        digest.note(seed, naming(seed, || durability::one_disk(seed)));
     }
+    digest.finish();
 }
 
 /// A cluster through all weathers: promised jobs are delivered and then forgotten, and in
@@ -74,10 +82,13 @@ fn one_disk_keeps_what_its_policy_says() {
 #[test]
 fn a_cluster_keeps_its_promises() {
     let mut sum = storm::Tally::default();
+    let mut digest = Digest::new("cluster");
     for seed in seeds() {
         let tally = naming(seed, || storm::run(seed));
+        digest.note(seed, tally.trace);
         sum.add(tally);
     }
+    digest.finish();
     let enough = seeds().count() >= 100;
     println!("{sum:?}");
     assert!(!enough || sum.stormy_duplicates * 5 <= sum.stormy_jobs, "duplicates are few: {sum:?}");
