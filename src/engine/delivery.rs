@@ -106,6 +106,24 @@ impl Engine {
         true
     }
 
+    /// A client works on the job, here or elsewhere: it leaves the queue, and its next
+    /// delivery is a retry away from now.
+    pub(super) fn postpone(&mut self, r: JobRef) {
+        self.dequeue(r);
+        self.put_off_requeue(r);
+    }
+
+    /// The next requeue is a retry away from now. An at-most-once job keeps its time.
+    pub(super) fn put_off_requeue(&mut self, r: JobRef) {
+        if !self.jobs[r].is_at_most_once() {
+            let retry_at = self.retry_at(r);
+            let job = &mut self.jobs[r];
+            job.flags.set(JobFlags::BROADCAST_WILLQUEUE);
+            job.requeue_at = retry_at;
+            self.jobs.reschedule(r);
+        }
+    }
+
     /// Takes the oldest job of a queue for delivery, here or on another node. An
     /// at-most-once job leaves the append only file before it leaves the server.
     pub(super) fn fetch(&mut self, q: QueueRef) -> Option<JobRef> {

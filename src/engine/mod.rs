@@ -15,6 +15,7 @@
 //! | [`replication`] | a job on enough nodes before its producer hears of it |
 //! | [`ack`], [`ack_only`], [`retelling`] | acknowledgement and collection |
 //! | [`federation`], [`lending`] | jobs asked of other nodes, and lent to them |
+//! | [`messages`] | how a message of another node becomes a call |
 //! | [`memory`] | what is given up when memory is short |
 //! | [`persistence`] | records for the append only file, and back |
 //! | [`cluster`] | nodes, links, gossip, failure detection |
@@ -36,6 +37,7 @@ pub mod job;
 pub mod jobs;
 pub mod lending;
 pub mod memory;
+pub mod messages;
 pub mod node_set;
 pub mod options;
 pub mod outbox;

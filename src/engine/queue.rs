@@ -14,6 +14,7 @@ use crate::base::table::{Ref, Table};
 use crate::base::time::MonoMs;
 use crate::proto::bus;
 
+use super::Engine;
 use super::blocked::Ticket;
 use super::federation::Imports;
 use super::job::Job;
@@ -317,6 +318,18 @@ impl Queues {
         }
         assert_eq!(self.live_count, live_count, "live queues are counted");
         assert_eq!(self.index.len(), self.table.len(), "one index entry a name");
+    }
+}
+
+impl Engine {
+    /// Sets a queue's pause; one that ends serves the clients that wait.
+    pub(super) fn set_pause(&mut self, name: &[u8], pause: Pause) {
+        if pause == Pause::NONE && self.queues.find_live(name).is_none() {
+            return;
+        }
+        let q = self.queues.open(name, self.now.mono);
+        self.queues.revive(q, self.now.mono).pause = pause;
+        self.queues.mark_ready(q);
     }
 }
 

@@ -131,7 +131,7 @@ impl Engine {
     }
 
     /// FAIL: a majority cannot reach a node.
-    pub(super) fn on_fail(&mut self, from: NodeRef, about: NodeId) {
+    pub(in crate::engine) fn on_fail(&mut self, from: NodeRef, about: NodeId) {
         let Some(node) = self.cluster.find(&about).filter(|node| *node != ME) else { return };
         if !self.cluster.node(node).flags.has(NodeFlags::FAIL) {
             debug!("FAIL message received from {} about {about}", self.cluster.id(from));

@@ -25,7 +25,7 @@ fn address_of_sender(ends: LinkEnds, header: &Header) -> Option<Address> {
 }
 
 impl Engine {
-    pub(super) fn on_heartbeat(
+    pub(in crate::engine) fn on_heartbeat(
         &mut self,
         link: LinkId,
         ends: LinkEnds,
@@ -49,7 +49,7 @@ impl Engine {
                 Some(node)
             }
         };
-        let Some(sender) = self.known_sender(header) else { return };
+        let Some(sender) = self.cluster.known_sender(header) else { return };
         self.cluster.node_mut(sender).abilities = header.abilities();
         if kind == GossipKind::Ping && node_on_link.is_none() {
             self.update_address(sender, ends, header);

@@ -13,7 +13,6 @@
 //! | [`gossip`] | what they tell of others |
 //! | [`failure`] | who does not answer, and what a majority thinks of it |
 //! | [`roster`] | membership seen and changed by hand, and kept in a file |
-//! | [`dispatch`] | who is believed; messages about jobs |
 //!
 //! A node gets a [`NodeRef`] when its handshake is complete, and keeps it: forgotten
 //! nodes stay in the table, since jobs may still name them, and one that comes back
@@ -23,7 +22,6 @@
 //! `reachable` are known nodes without this one; every link and every connect under
 //! way belongs to the one node or handshake that names it.
 
-pub mod dispatch;
 mod failure;
 mod gossip;
 mod handshake;
@@ -134,6 +132,17 @@ impl Cluster {
     /// A known node by its ID; forgotten ones are not known.
     pub fn find(&self, id: &NodeId) -> Option<NodeRef> {
         self.index.get(id).copied()
+    }
+
+    /// The sender of a message, if it is a known node other than this one. Messages of
+    /// others are not to be believed, but for PING, PONG and MEET.
+    pub fn known_sender(&self, header: &Header) -> Option<NodeRef> {
+        self.find(&header.sender).filter(|node| *node != ME)
+    }
+
+    /// Counts a message that came in.
+    pub fn count_received(&mut self) {
+        self.stats.messages_received += 1;
     }
 
     /// All known nodes, this one included, in the order of their IDs.

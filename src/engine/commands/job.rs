@@ -9,7 +9,7 @@ use crate::engine::ack_only::AckOnlyJob;
 use crate::engine::command::{Call, CommandResult, Outcome};
 use crate::engine::delivery::Nack;
 use crate::engine::error::CommandError;
-use crate::engine::job::{JobFlags, JobRef};
+use crate::engine::job::JobRef;
 use crate::engine::node_set::NodeRef;
 use crate::engine::persistence::expire_unix_secs;
 use crate::proto::bus::{Message, MessageFlags};
@@ -169,24 +169,6 @@ impl Engine {
         let made_at = UnixMs(job.ctime / 1_000_000);
         let ttl_ms = self.now.wall_at(job.expire_at).ms_since(made_at);
         self.now.wall.ms_since(made_at) > ttl_ms / 2
-    }
-
-    /// A client works on the job, here or elsewhere: it leaves the queue, and its next
-    /// delivery is a retry away from now.
-    pub(in crate::engine) fn postpone(&mut self, r: JobRef) {
-        self.dequeue(r);
-        self.put_off_requeue(r);
-    }
-
-    /// The next requeue is a retry away from now. An at-most-once job keeps its time.
-    pub(in crate::engine) fn put_off_requeue(&mut self, r: JobRef) {
-        if !self.jobs[r].is_at_most_once() {
-            let retry_at = self.retry_at(r);
-            let job = &mut self.jobs[r];
-            job.flags.set(JobFlags::BROADCAST_WILLQUEUE);
-            job.requeue_at = retry_at;
-            self.jobs.reschedule(r);
-        }
     }
 }
 

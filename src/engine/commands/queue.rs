@@ -139,15 +139,3 @@ pub fn pause(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     engine.reply(call.client, call.resp).status(state.name());
     Ok(Outcome::Done)
 }
-
-impl Engine {
-    /// Sets a queue's pause; one that ends serves the clients that wait.
-    pub(in crate::engine) fn set_pause(&mut self, name: &[u8], pause: Pause) {
-        if pause == Pause::NONE && self.queues.find_live(name).is_none() {
-            return;
-        }
-        let q = self.queues.open(name, self.now.mono);
-        self.queues.revive(q, self.now.mono).pause = pause;
-        self.queues.mark_ready(q);
-    }
-}

@@ -1,25 +1,26 @@
-//! Who is believed, and messages about jobs: one function a message.
+//! How a message of another node becomes a call, and the messages about a job's next
+//! delivery: ENQUEUE, QUEUED, WORKING and WILLQUEUE.
 //!
-//! Anyone may ping and is answered, and anyone may ask to be met with MEET. Everything
-//! else is believed of known nodes only: messages of others, and of somebody who uses
-//! this node's own ID, change nothing.
+//! Anyone may ping and is answered, and anyone may ask to be met with MEET: that is
+//! membership, see [`super::cluster`]. All other messages are accepted from known nodes
+//! only. Those of unknown nodes, and of a node that uses this node's own ID, change nothing.
 //!
-//! Right bytes at the wrong moment are normal here and change nothing. A job that is
-//! acked on this node stays acked whatever a peer says of it: the peer is told so.
+//! A valid message at the wrong moment is normal here and changes nothing. A job that is
+//! acked on this node stays acked whatever a node says of it: that node is sent SETACK.
 
 use crate::base::ids::{JobId, LinkId};
 use crate::base::time::Now;
-use crate::engine::Engine;
-use crate::engine::ack::Known;
-use crate::engine::delivery::Nack;
-use crate::engine::job::{JobFlags, JobRef, JobState};
-use crate::engine::node_set::{ME, NodeRef};
-use crate::engine::persistence::Storage;
-use crate::engine::queue::Pause;
-use crate::engine::replication::Confirm;
 use crate::proto::bus::{GossipKind, Header, Message, MessageFlags};
 
-use super::LinkEnds;
+use super::Engine;
+use super::ack::Known;
+use super::cluster::LinkEnds;
+use super::delivery::Nack;
+use super::job::{JobFlags, JobRef, JobState};
+use super::node_set::NodeRef;
+use super::persistence::Storage;
+use super::queue::Pause;
+use super::replication::Confirm;
 
 /// Which of the two messages that put a job's next delivery off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +40,7 @@ impl Engine {
         message: &Message<'_>,
     ) {
         self.now = now;
-        self.cluster.stats.messages_received += 1;
+        self.cluster.count_received();
         match *message {
             Message::Ping(gossip) => {
                 self.on_heartbeat(link, ends, header, GossipKind::Ping, gossip);
@@ -51,17 +52,12 @@ impl Engine {
                 self.on_heartbeat(link, ends, header, GossipKind::Meet, gossip);
             }
             _ => {
-                if let Some(from) = self.known_sender(header) {
+                if let Some(from) = self.cluster.known_sender(header) {
                     self.message_of_node(from, header.message_flags, message);
                 }
             }
         }
         self.serve_ready();
-    }
-
-    /// The sender, if what it says is to be believed.
-    pub(super) fn known_sender(&self, header: &Header) -> Option<NodeRef> {
-        self.cluster.find(&header.sender).filter(|node| *node != ME)
     }
 
     /// A message other than a heartbeat, from a node that is known.
