@@ -4,13 +4,14 @@
 //!
 //! ```text
 //! bin/*     may use: server, cli, store, proto, base
-//! server/   may use: engine, net, store, proto, base, ae   the only place where they meet
-//! net/      may use: ae, proto, base                       moves bytes over sockets
-//! store/    may use: proto, base                           moves bytes to and from files
-//! engine/   may use: proto, base                           decides; never does
-//! proto/    may use: base                                  bytes <-> values; never waits
-//! cli/      may use: proto, base (and its own sockets)     the command line tools
-//! ae/       mio only                                       the event loop
+//! server/   may use: engine, net, store, manual, proto, base, ae    the only place where they meet
+//! net/      may use: ae, proto, base                                moves bytes over sockets
+//! store/    may use: proto, base                                    moves bytes to and from files
+//! engine/   may use: manual, proto, base                            decides; never does
+//! cli/      may use: manual, proto, base (and its own sockets)      the command line tools
+//! manual/                                                           what each command is, as data
+//! proto/    may use: base                                           bytes <-> values; never waits
+//! ae/       mio only                                                the event loop
 //! base/     std collections and numbers
 //! ```
 //!
@@ -22,6 +23,7 @@ pub mod ae;
 pub mod base;
 pub mod cli;
 pub mod engine;
+pub mod manual;
 pub mod net;
 pub mod proto;
 pub mod server;

@@ -15,7 +15,7 @@ use disque::server::config::Config;
 use disque::server::config_file::{self, Source};
 use disque::server::identity::Identity;
 use disque::server::{
-    CountingAllocator, Server, StartError, banner, daemon, log, memory_test, signals, version,
+    CountingAllocator, Server, StartError, banner, daemon, logger, memory_check, signals, version,
 };
 
 #[global_allocator]
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
         Invocation::Help => refused(command_line::USAGE),
         Invocation::TestMemoryUnsaid => refused(command_line::TEST_MEMORY_USAGE),
         Invocation::TestMemory { megabytes } => {
-            match memory_test::run(megabytes, &mut io::stdout()) {
+            match memory_check::run(megabytes, &mut io::stdout()) {
                 Ok(true) => ExitCode::SUCCESS,
                 Ok(false) => ExitCode::FAILURE,
                 Err(e) => refused(&format!("Can't test {megabytes} megabytes: {e}\n")),
@@ -73,10 +73,10 @@ fn run(program: OsString, source: &Source, options: &[OsString]) -> ExitCode {
     {
         return refused(&format!("Can't go into the background: {e}\n"));
     }
-    log::start(&config);
+    logger::start(&config);
     signals::install();
     if *source == Source::Nothing && options.is_empty() {
-        ::log::warn!(
+        log::warn!(
             "No configuration file given, every setting has its default. To use one: {} \
              /path/to/disque.conf",
             identity.executable.display()
@@ -90,7 +90,7 @@ fn run(program: OsString, source: &Source, options: &[OsString]) -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(StartError(sentence)) => {
-            ::log::error!("{sentence}");
+            log::error!("{sentence}");
             ExitCode::FAILURE
         }
     }

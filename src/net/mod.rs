@@ -7,7 +7,7 @@
 //!
 //! An idle connection holds no buffers.
 
-pub mod client;
+pub mod connection;
 pub mod input;
 pub mod link;
 pub mod listener;

@@ -3,7 +3,7 @@
 use std::process;
 
 use super::config::Config;
-use super::log::RAW;
+use super::logger::RAW;
 use super::version::{ARCH_BITS, DISQUE_VERSION, GIT_DIRTY, GIT_SHA1, SERVER_VERSION};
 
 const NAME: [&str; 5] = [

@@ -18,7 +18,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::{env, fmt, process};
 
-use super::command::CommandTable;
+use super::command_table::CommandTable;
 use super::config::Config;
 use super::config::directives::{self, Directive};
 use super::config::form::WRONG_COUNT;

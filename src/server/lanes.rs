@@ -9,7 +9,7 @@ use super::client::Closing;
 use crate::base::ids::ClientId;
 use crate::base::limits::MONITOR_OUTPUT_MAX;
 use crate::engine::outbox::{LinkWish, Replies};
-use crate::net::client::OutputLimits;
+use crate::net::connection::OutputLimits;
 
 /// An emptied lane keeps no more memory than this.
 const LANE_KEPT_MAX: usize = 4 * 1024 * 1024;

@@ -8,44 +8,46 @@
 //! 3. what is due in the engine, in quanta; what is due here      turn, cron
 //! 4. clients whose wait is over go on with their pipelines       pipeline
 //! 5. drain the lanes: disk, peers, clients                       lanes
-//! 6. close who is to be closed                                   accept
+//! 6. close who is to be closed                                   client
 //! ```
 //!
-//! | room | what it is about |
+//! | module | what it is about |
 //! |---|---|
-//! | [`client`], `accept`, `pipeline` | a client; coming and going; its requests |
-//! | [`command`], [`commands`] | the table and the gates; the server's own commands |
+//! | [`client`], `pipeline` | a client, from its arrival to its end; its requests |
+//! | [`command_table`], [`commands`] | the table and the gates; commands that have no other place |
 //! | `bus` | links to other nodes |
 //! | `lanes`, [`persistence`], [`nodes`] | what the engine wishes for goes out |
 //! | `cron`, [`clock`] | recurring work, time |
 //! | [`config`], [`config_file`], [`command_line`] | settings |
 //! | [`info`], [`stats`], [`slowlog`], [`latency`], [`monitor`] | what operators see |
-//! | [`log`], [`signals`], [`daemon`], [`banner`], [`identity`], [`ending`], [`watchdog`] | the process |
+//! | [`logger`], [`signals`], [`daemon`], [`banner`], [`identity`], [`shutdown`], [`watchdog`] | the process |
 
-mod accept;
+pub mod authentication;
 pub mod banner;
 mod bus;
 pub mod client;
 pub mod clock;
-pub mod command;
 pub mod command_line;
+pub mod command_table;
 pub mod commands;
 pub mod config;
 pub mod config_file;
 mod cron;
 pub mod daemon;
-pub mod ending;
+pub mod debug;
 pub mod identity;
 pub mod info;
 mod lanes;
 pub mod latency;
-pub mod log;
-pub mod memory_test;
+pub mod logger;
+pub mod memory_check;
 pub mod monitor;
 pub mod nodes;
 pub mod persistence;
 mod pipeline;
+pub mod reference;
 pub mod secrets;
+pub mod shutdown;
 pub mod signals;
 pub mod slowlog;
 pub mod stats;
@@ -80,14 +82,14 @@ pub use crate::base::memory::CountingAllocator;
 use bus::BusLink;
 use client::Client;
 use clock::Clock;
-use command::CommandTable;
+use command_table::CommandTable;
 use config::Config;
 use cron::Timer;
-use ending::Rewrite;
 use identity::Identity;
 use latency::{Event, LatencyMonitor};
 use nodes::Nodes;
 use persistence::Persistence;
+use shutdown::Rewrite;
 use signals::Termination;
 use slowlog::SlowLog;
 use stats::Stats;
@@ -185,7 +187,7 @@ impl Server {
         let waker = event_loop.waker(disk_token)?;
         let wake = Box::new(move || {
             if let Err(e) = waker.wake() {
-                ::log::warn!("The disk's thread can't wake the loop: {e}");
+                log::warn!("The disk's thread can't wake the loop: {e}");
             }
         });
         let persistence = Persistence::start(&config, clock.now, wake).map_err(StartError)?;
@@ -239,7 +241,7 @@ impl Server {
 
     fn register(&mut self) -> io::Result<()> {
         let kinds = [
-            (accept::LISTENER_TOKENS, &mut self.listeners),
+            (client::life::LISTENER_TOKENS, &mut self.listeners),
             (bus::LISTENER_TOKENS, &mut self.bus_listeners),
         ];
         for (kind, listeners) in kinds {
@@ -255,7 +257,7 @@ impl Server {
     /// process at once: after it the state is not to be trusted, least of all to be saved.
     pub fn run(mut self) -> io::Result<()> {
         if !memory::give_back_from_a_thread() {
-            ::log::debug!("Freed memory is given back to the system only when more is taken");
+            log::debug!("Freed memory is given back to the system only when more is taken");
         }
         let turns = AssertUnwindSafe(|| {
             let mut events = Vec::new();
@@ -309,13 +311,13 @@ impl Server {
         match kind {
             client::CLIENT_TOKENS => self.handle_client_event(ClientId { slot, generation }, event),
             bus::LINK_TOKENS => self.handle_link_event(LinkId { slot, generation }, event),
-            accept::LISTENER_TOKENS => self.accept_clients(event.token),
+            client::life::LISTENER_TOKENS => self.accept_clients(event.token),
             bus::LISTENER_TOKENS => self.accept_links(event.token),
             SIGNAL_TOKENS => {
                 if self.termination.is_asked()
                     && let Err(reason) = self.shut_down(Rewrite::No)
                 {
-                    ::log::warn!("Can't shut down: {reason}");
+                    log::warn!("Can't shut down: {reason}");
                     self.termination.refuse();
                 }
             }
@@ -376,9 +378,9 @@ impl Server {
         self.listeners.clear();
         self.bus_listeners.clear();
         if let Some(path) = &self.config.unixsocket {
-            ::log::info!("Removing the unix socket file.");
+            log::info!("Removing the unix socket file.");
             if let Err(error) = fs::remove_file(path) {
-                ::log::debug!("Can't remove {}: {error}", path.display());
+                log::debug!("Can't remove {}: {error}", path.display());
             }
         }
     }
@@ -386,11 +388,11 @@ impl Server {
     fn report_panic(&self) {
         let served = self.clients.iter().max_by_key(|client| client.active_at);
         let command = served.and_then(|client| client.last_command).unwrap_or("none");
-        ::log::error!("Last command: {command}");
+        log::error!("Last command: {command}");
         let info = info::render(b"all", &self.facts());
-        ::log::error!(target: log::RAW, "------ INFO OUTPUT ------\n{info}\n");
-        ::log::error!(target: log::RAW, "------ CLIENT LIST OUTPUT ------\n{}", self.client_list());
-        ::log::error!("=== DISQUE BUG REPORT END ===");
+        log::error!(target: logger::RAW, "------ INFO OUTPUT ------\n{info}\n");
+        log::error!(target: logger::RAW, "------ CLIENT LIST OUTPUT ------\n{}", self.client_list());
+        log::error!("=== DISQUE BUG REPORT END ===");
         if self.config.daemonize {
             daemon::remove_pidfile(&self.config.pidfile);
         }

@@ -21,7 +21,7 @@ use mio::{Interest, Registry, Token};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook_mio::v1_0::Signals;
 
-use super::log as server_log;
+use super::logger;
 use super::version::DISQUE_VERSION;
 
 /// SIGTERM and SIGINT as a source of the event loop: readable means that somebody wants
@@ -106,7 +106,7 @@ pub fn install() {
         log::error!("=== DISQUE BUG REPORT START ===");
         log::error!("Disque {DISQUE_VERSION} panicked: {panic}");
         let trace = backtrace::Backtrace::force_capture();
-        log::error!(target: server_log::RAW, "{trace}");
+        log::error!(target: logger::RAW, "{trace}");
     }));
 }
 
@@ -127,7 +127,7 @@ extern "C" fn report_fault(signal: c_int) {
     // SAFETY: open, write and raise are allowed in a handler; the path ends with a zero
     // byte and lives for ever, the line lives for the call.
     unsafe {
-        let file = match server_log::file_for_handlers() {
+        let file = match logger::file_for_handlers() {
             Some(path) if !path.is_empty() => {
                 let flags = libc::O_APPEND | libc::O_CREAT | libc::O_WRONLY | libc::O_CLOEXEC;
                 libc::open(path.as_ptr(), flags, 0o644)

@@ -1,9 +1,9 @@
 //! COMMAND: what commands there are.
 
 use crate::engine::command::{Call, Flags, Outcome, Spec};
+use crate::manual as pages;
 use crate::proto::reply::ReplyWriter;
 use crate::server::Server;
-use crate::server::command::pages;
 
 /// COMMAND -> a row for each command: name, arity, flags, and 0 0 0 where Redis tells the
 /// places of keys.

@@ -1,13 +1,8 @@
 //! The server's own commands, one function each. What they answer goes into the same
 //! arena as the engine's replies, so that the order of a pipeline holds.
 
-pub mod client;
 pub mod command;
-pub mod config;
-pub mod connection;
-pub mod debug;
 pub mod info;
-pub mod latency;
 pub mod monitor;
 pub mod persistence;
 pub mod shutdown;

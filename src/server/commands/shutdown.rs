@@ -3,7 +3,7 @@
 use crate::engine::command::{Call, Outcome};
 use crate::engine::error::CommandError;
 use crate::server::Server;
-use crate::server::ending::Rewrite;
+use crate::server::shutdown::Rewrite;
 
 /// SHUTDOWN [REWRITE-AOF] -> no reply: connections close. An error when the server cannot
 /// end now. With REWRITE-AOF the append only file is written anew first, even when it is

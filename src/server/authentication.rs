@@ -8,7 +8,7 @@ use crate::proto::reply::Resp;
 use crate::server::Server;
 use crate::server::version::DISQUE_VERSION;
 
-use super::client;
+use super::client::command as client;
 
 /// Longest password. C: CONFIG_AUTHPASS_MAX_LEN.
 const PASSWORD_MAX: usize = 512;

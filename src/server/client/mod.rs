@@ -13,11 +13,14 @@
 //! connection, and `pending` says that there is some: when whatever held it up is over,
 //! the pipeline goes on from there before anything more is read.
 
+pub mod command;
+pub(super) mod life;
+
 use crate::ae::event_loop::Token;
 use crate::base::ids::ClientId;
 use crate::base::limits::BLOCKED_INPUT_MAX;
 use crate::base::time::MonoMs;
-use crate::net::client::Connection;
+use crate::net::connection::Connection;
 use crate::proto::reply::Resp;
 use crate::proto::request::{ArgRange, RequestParser};
 

@@ -4,20 +4,15 @@
 //! most between names: length, first and last letter. Renamed commands are found under
 //! their new name only; everything else knows them by their own.
 //!
-//! A new command is a row, a function, and a page in [`pages`] that says what it does.
-
-pub mod manual;
-pub mod pages;
+//! A new command is a row, a function, and a page in [`crate::manual`] that says what it does.
 
 use std::time::{Duration, Instant};
 
 use super::Server;
-use super::commands::{
-    client, command, config, connection, debug, info, latency, monitor, persistence, shutdown,
-    slowlog,
-};
+use super::commands::{command, info, monitor, persistence, shutdown, slowlog};
 use super::config::MaxmemoryPolicy;
 use super::latency::Event;
+use super::{authentication, client, config, debug, latency};
 use crate::base::ids::ClientId;
 use crate::base::memory;
 use crate::engine::command::{COMMANDS, Call, Command, Flags, Outcome, Spec};
@@ -60,17 +55,17 @@ const F: Flags = Flags::FAST;
 
 /// The server's commands. Arities and flags are C's, but for HELLO's, which takes options.
 static SERVER_COMMANDS: &[ServerCommand] = &[
-    row("auth", 2, R.and(L).and(F), connection::auth),
-    row("ping", -1, R.and(F), connection::ping),
-    row("time", 1, R.and(F), connection::time),
-    row("hello", -1, R.and(F), connection::hello),
-    row("client", -2, A.and(R), client::client),
+    row("auth", 2, R.and(L).and(F), authentication::auth),
+    row("ping", -1, R.and(F), authentication::ping),
+    row("time", 1, R.and(F), authentication::time),
+    row("hello", -1, R.and(F), authentication::hello),
+    row("client", -2, A.and(R), client::command::client),
     row("command", 0, R.and(L), command::command),
     row("info", -1, R.and(L), info::info),
-    row("config", -2, A.and(R), config::config),
+    row("config", -2, A.and(R), config::command::config),
     row("bgrewriteaof", 1, A.and(R), persistence::bgrewriteaof),
     row("slowlog", -2, R, slowlog::slowlog),
-    row("latency", -2, A.and(R).and(L), latency::latency),
+    row("latency", -2, A.and(R).and(L), latency::command::latency),
     row("monitor", 1, A.and(R), monitor::monitor),
     row("shutdown", -1, A.and(R).and(L), shutdown::shutdown),
     row("debug", -2, A, debug::debug),

@@ -7,9 +7,10 @@
 //!
 //! Invariant: every value held here is one that its directive's form accepts.
 
+pub mod command;
 pub mod directives;
+pub mod documents;
 pub mod form;
-pub mod manual;
 
 use std::net::IpAddr;
 use std::path::PathBuf;

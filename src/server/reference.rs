@@ -3,9 +3,9 @@
 
 use std::fmt::Write as _;
 
-use super::CommandTable;
-use super::pages::{Form, Group, PAGES, Page};
+use super::command_table::CommandTable;
 use crate::engine::command::{Flags, Spec};
+use crate::manual::{Form, Group, PAGES, Page};
 
 /// The reference of all commands in Markdown.
 pub fn reference() -> String {
@@ -87,7 +87,7 @@ mod tests {
     use std::{env, fs};
 
     use super::*;
-    use crate::server::command::pages;
+    use crate::manual as pages;
 
     #[test]
     fn every_command_has_one_page_and_every_page_its_command() {

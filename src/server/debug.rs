@@ -8,7 +8,7 @@ use crate::engine::More;
 use crate::engine::command::{Call, Outcome};
 use crate::engine::error::CommandError;
 use crate::engine::job::Job;
-use crate::server::ending::Rewrite;
+use crate::server::shutdown::Rewrite;
 use crate::server::{Server, config_file};
 
 /// Jobs dropped before others have their turn.

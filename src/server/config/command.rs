@@ -11,7 +11,7 @@ use crate::base::reason::reason;
 use crate::engine::command::{Call, Outcome};
 use crate::server::config::Config;
 use crate::server::config::directives::{self, Directive};
-use crate::server::{Server, config_file, daemon, log as server_log};
+use crate::server::{Server, config_file, daemon, logger};
 
 /// CONFIG GET pattern -> names and values of the directives that match.
 /// CONFIG SET name value -> OK; nothing changes when the value is wrong.
@@ -93,7 +93,7 @@ fn apply(server: &mut Server, directive: &Directive, mut next: Config) -> Result
         "appendonly" if next.appendonly != server.config.appendonly => {
             server.switch_append_only(next.appendonly)?;
         }
-        "loglevel" => server_log::set_level(next.loglevel),
+        "loglevel" => logger::set_level(next.loglevel),
         "slowlog-max-len" => server.slowlog.shorten(next.slowlog_max_len),
         "watchdog-period" => {
             next.watchdog_period_ms = server.watchdog.set_period(next.watchdog_period_ms, next.hz);

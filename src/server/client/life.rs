@@ -2,15 +2,15 @@
 
 use std::net::SocketAddr;
 
-use super::Server;
-use super::client::{Client, Closing, token_of};
-use super::cron::Timer;
+use super::{Client, Closing, token_of};
 use crate::ae::event_loop::Token;
 use crate::base::ids::ClientId;
 use crate::base::limits::ACCEPTS_PER_TURN;
-use crate::net::client::Connection;
+use crate::net::connection::Connection;
 use crate::net::listener::{Accepted, Listener};
 use crate::net::stream::Stream;
+use crate::server::cron::Timer;
+use crate::server::{Server, bus};
 
 /// The kind of tokens under which listeners for clients are registered; their slot is
 /// their place in the list.
@@ -21,16 +21,16 @@ pub const LISTENER_TOKENS: u8 = 1;
 const STARVED_MS: u64 = 100;
 
 impl Server {
-    pub(super) fn client(&self, id: ClientId) -> Option<&Client> {
+    pub(in crate::server) fn client(&self, id: ClientId) -> Option<&Client> {
         self.clients.find(id.slot, id.generation)
     }
 
-    pub(super) fn client_mut(&mut self, id: ClientId) -> Option<&mut Client> {
+    pub(in crate::server) fn client_mut(&mut self, id: ClientId) -> Option<&mut Client> {
         self.clients.find_mut(id.slot, id.generation)
     }
 
     /// Accepts who waits at a listener, up to a limit; then others have their turn.
-    pub(super) fn accept_clients(&mut self, token: Token) {
+    pub(in crate::server) fn accept_clients(&mut self, token: Token) {
         for _ in 0..ACCEPTS_PER_TURN {
             let Some(listener) = self.listeners.get(token.slot as usize) else { return };
             match self.connection_of(token, listener.accept()) {
@@ -42,7 +42,7 @@ impl Server {
     }
 
     /// The connection that an attempt to accept brought. `None`: no more for now.
-    pub(super) fn connection_of(
+    pub(in crate::server) fn connection_of(
         &mut self,
         token: Token,
         accepted: Accepted,
@@ -72,7 +72,7 @@ impl Server {
     }
 
     /// Tries all listeners again, clients' and peers'.
-    pub(super) fn accept_again(&mut self) {
+    pub(in crate::server) fn accept_again(&mut self) {
         self.timers.cancel(Timer::AcceptAgain);
         for token in self.listener_tokens() {
             self.event_loop.still_ready(token);
@@ -105,7 +105,7 @@ impl Server {
 
     /// Has a client closed at the end of the turn, or when its replies are sent. From now
     /// on it runs nothing; if it waits, its wait is over.
-    pub(super) fn close_later(&mut self, id: ClientId, how: Closing) {
+    pub(in crate::server) fn close_later(&mut self, id: ClientId, how: Closing) {
         let Some(client) = self.client_mut(id) else { return };
         let was_waiting = client.is_blocked || client.busy.is_some();
         client.is_blocked = false;
@@ -121,7 +121,7 @@ impl Server {
     }
 
     /// Closes who is to be closed; at the end of a turn, after the replies went out.
-    pub(super) fn close_doomed(&mut self) {
+    pub(in crate::server) fn close_doomed(&mut self) {
         let mut doomed = std::mem::take(&mut self.doomed);
         for id in doomed.drain(..) {
             let Some(client) = self.client(id) else { continue };
@@ -157,7 +157,7 @@ impl Server {
         }
     }
 
-    pub(super) fn unix_path(&self) -> std::path::Display<'_> {
+    pub(in crate::server) fn unix_path(&self) -> std::path::Display<'_> {
         self.config.unixsocket.as_deref().unwrap_or(std::path::Path::new("")).display()
     }
 
@@ -167,6 +167,6 @@ impl Server {
             slots.map(move |slot| Token { kind, slot, generation: 0 })
         };
         tokens(LISTENER_TOKENS, &self.listeners)
-            .chain(tokens(super::bus::LISTENER_TOKENS, &self.bus_listeners))
+            .chain(tokens(bus::LISTENER_TOKENS, &self.bus_listeners))
     }
 }

@@ -4,6 +4,7 @@
 //! slow. Whoever did the work calls [`LatencyMonitor::note`] with how long it took; under
 //! the threshold nothing is kept, and with the threshold at 0 nothing ever is.
 
+pub mod command;
 pub mod doctor;
 
 use std::collections::VecDeque;
