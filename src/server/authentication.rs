@@ -1,7 +1,6 @@
-//! PING, AUTH, TIME, HELLO.
+//! Who a client is: AUTH and HELLO.
 
 use std::hint;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::engine::command::{Call, Outcome};
 use crate::proto::reply::Resp;
@@ -12,17 +11,6 @@ use super::client::command as client;
 
 /// Longest password. C: CONFIG_AUTHPASS_MAX_LEN.
 const PASSWORD_MAX: usize = 512;
-
-/// PING [message] -> PONG, or the message.
-pub fn ping(server: &mut Server, call: &Call<'_>) -> Outcome {
-    let mut reply = server.reply(call);
-    match call.args.len() {
-        1 => reply.status("PONG"),
-        2 => reply.bulk(&call.args[1]),
-        _ => reply.error("ERR wrong number of arguments for 'ping' command"),
-    }
-    Outcome::Done
-}
 
 /// AUTH password -> OK. A wrong one makes a stranger again of who was known before.
 pub fn auth(server: &mut Server, call: &Call<'_>) -> Outcome {
@@ -52,16 +40,6 @@ fn is_same(password: &[u8], given: &[u8]) -> bool {
     let differences = (0..PASSWORD_MAX)
         .fold(0, |sum, at| hint::black_box(sum | (byte(password, at) ^ byte(given, at))));
     (differences == 0) & (password.len() == given.len())
-}
-
-/// TIME -> unix time in seconds, and microseconds within the second.
-pub fn time(server: &mut Server, call: &Call<'_>) -> Outcome {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let mut reply = server.reply(call);
-    reply.array(2);
-    reply.bulk_integer(i64::try_from(since_epoch.as_secs()).unwrap_or(i64::MAX));
-    reply.bulk_integer(i64::from(since_epoch.subsec_micros()));
-    Outcome::Done
 }
 
 /// HELLO -> 1, this node's ID, and a row for each node: ID, address, port, priority.

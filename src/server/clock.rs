@@ -1,8 +1,10 @@
-//! The clocks, read in one place.
+//! The clocks, read in one place, and TIME.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use super::Server;
 use crate::base::time::{MonoMs, Now, UnixMs};
+use crate::engine::command::{Call, Outcome};
 
 /// How far the turn's time may fall behind while commands run.
 const LAG_MAX_US: u128 = 1000;
@@ -54,6 +56,16 @@ fn boot_time() -> MonoMs {
     static STARTED_AT: OnceLock<Instant> = OnceLock::new();
     let elapsed = STARTED_AT.get_or_init(Instant::now).elapsed();
     MonoMs(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// TIME -> unix time in seconds, and microseconds within the second.
+pub fn time(server: &mut Server, call: &Call<'_>) -> Outcome {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let mut reply = server.reply(call);
+    reply.array(2);
+    reply.bulk_integer(i64::try_from(since_epoch.as_secs()).unwrap_or(i64::MAX));
+    reply.bulk_integer(i64::from(since_epoch.subsec_micros()));
+    Outcome::Done
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The table of all commands, the engine's and the server's, and the gates in front.
+//! The table of all commands, the engine's and the server's, and COMMAND.
 //!
 //! A name is looked up once a request, so the table is a small open hash of what differs
 //! most between names: length, first and last letter. Renamed commands are found under
@@ -6,25 +6,13 @@
 //!
 //! A new command is a row, a function, and a page in [`crate::manual`] that says what it does.
 
-use std::time::{Duration, Instant};
-
-use super::Server;
-use super::commands::{command, info, monitor, persistence, shutdown, slowlog};
-use super::config::MaxmemoryPolicy;
-use super::latency::Event;
-use super::{authentication, client, config, debug, latency};
-use crate::base::ids::ClientId;
-use crate::base::memory;
+use super::{
+    Server, authentication, client, clock, config, debug, info, latency, monitor, persistence,
+    ping, shutdown, slowlog,
+};
 use crate::engine::command::{COMMANDS, Call, Command, Flags, Outcome, Spec};
-
-/// The memory level from which a node takes no copies.
-const NO_COPIES: u8 = 1;
-/// The memory level from which commands that add are refused.
-const OVER_LIMIT: u8 = 2;
-/// Jobs evicted between two looks at the memory in use.
-const EVICTED_AT_ONCE: usize = 16;
-/// How long one command may wait for eviction. C: freeMemoryIfNeeded.
-const EVICTION_MAX: Duration = Duration::from_millis(2);
+use crate::manual;
+use crate::proto::reply::ReplyWriter;
 
 /// A command that the server carries out.
 pub struct ServerCommand {
@@ -56,11 +44,11 @@ const F: Flags = Flags::FAST;
 /// The server's commands. Arities and flags are C's, but for HELLO's, which takes options.
 static SERVER_COMMANDS: &[ServerCommand] = &[
     row("auth", 2, R.and(L).and(F), authentication::auth),
-    row("ping", -1, R.and(F), authentication::ping),
-    row("time", 1, R.and(F), authentication::time),
+    row("ping", -1, R.and(F), ping::ping),
+    row("time", 1, R.and(F), clock::time),
     row("hello", -1, R.and(F), authentication::hello),
     row("client", -2, A.and(R), client::command::client),
-    row("command", 0, R.and(L), command::command),
+    row("command", 0, R.and(L), command),
     row("info", -1, R.and(L), info::info),
     row("config", -2, A.and(R), config::command::config),
     row("bgrewriteaof", 1, A.and(R), persistence::bgrewriteaof),
@@ -175,111 +163,67 @@ impl Row {
     }
 }
 
-/// Whether a request passed the gates.
-pub(super) enum Gate {
-    /// The command at this place may run.
-    Open(usize),
-    /// It may not; the client has been told.
-    Shut,
-}
-
-impl Server {
-    /// Checks a request in C's order: name, number of words, password, memory, disk,
-    /// loading. A stranger can find out about the first two.
-    pub(super) fn admit(&mut self, call: &Call<'_>) -> Gate {
-        let Some(place) = self.commands.find(&call.args[0]) else {
-            let text = [b"ERR unknown command '", &call.args[0], b"'"].concat();
-            return self.refuse(call, text);
-        };
-        let spec = self.commands.spec(place);
-        if let Some(client) = self.client_mut(call.client) {
-            client.last_command = Some(spec.name);
-        }
-        if !spec.accepts(call.args.len()) {
-            let name = spec.name;
-            return self
-                .refuse(call, format!("ERR wrong number of arguments for '{name}' command"));
-        }
-        if self.is_stranger(call.client) && !lets_in(spec, call) {
-            return self.refuse(call, "NOAUTH Authentication required.");
-        }
-        if self.config.maxmemory > 0 && !self.make_room(spec) && spec.flags.has(Flags::DENYOOM) {
-            return self.refuse(call, "OOM command not allowed when used memory > 'maxmemory'.");
-        }
-        // Differs from C, which refuses all that writes: consumers must be able to drain a
-        // node whose disk is full.
-        if let Some(error) = self.persistence.write_error()
-            && (spec.flags.has(Flags::DENYOOM) || spec.name == "ping")
-        {
-            let text = format!("MISCONF Errors writing to the AOF file: {error}");
-            return self.refuse(call, text);
-        }
-        if self.persistence.is_loading() && !spec.flags.has(Flags::LOADING) {
-            return self.refuse(call, "LOADING Disque is loading the dataset in memory");
-        }
-        Gate::Open(place)
-    }
-
-    fn refuse(&mut self, call: &Call<'_>, text: impl AsRef<[u8]>) -> Gate {
-        self.reply(call).error(text);
-        Gate::Shut
-    }
-
-    /// Whether the client has yet to say the password.
-    pub(super) fn is_stranger(&self, client: ClientId) -> bool {
-        self.config.requirepass.is_some()
-            && !self.client(client).is_some_and(|client| client.is_authenticated)
-    }
-
-    /// Takes the engine to the memory level of the moment and has it evict what may go:
-    /// over the limit before any command, and before one that adds as soon as the engine
-    /// would take no copies, lest jobs that are over keep new ones out. Tells whether
-    /// memory is below the limit then.
-    fn make_room(&mut self, spec: &Spec) -> bool {
-        let too_high = if spec.flags.has(Flags::DENYOOM) { NO_COPIES } else { OVER_LIMIT };
-        if self.measure_memory() >= too_high
-            && self.config.maxmemory_policy != MaxmemoryPolicy::NoEviction
-        {
-            let started = Instant::now();
-            self.evict_below(too_high, started + EVICTION_MAX);
-            self.note_latency(Event::EvictionCycle, started.elapsed());
-        }
-        self.engine.memory_level() < OVER_LIMIT
-    }
-
-    /// Evicts until memory is below a level, nothing is found, or time is up.
-    fn evict_below(&mut self, level: u8, give_up_at: Instant) {
-        loop {
-            let evicted = self.engine.evict(self.clock.now, EVICTED_AT_ONCE);
-            if self.measure_memory() < level
-                || evicted < EVICTED_AT_ONCE
-                || Instant::now() > give_up_at
-            {
-                return;
+/// COMMAND -> a row for each command: name, arity, flags, and 0 0 0 where Redis tells the
+/// places of keys.
+/// COMMAND COUNT -> how many there are.
+/// COMMAND INFO name ... -> their rows; null for an unknown name.
+/// COMMAND DOCS [name ...] -> a map from names to what their pages say. Differs from C,
+/// which has no such thing: redis-cli asks when it starts.
+pub fn command(server: &mut Server, call: &Call<'_>) -> Outcome {
+    let args = call.args;
+    let commands = &server.commands;
+    let mut reply = server.engine.out.replies.to(call.client, call.resp);
+    let is = |word: &str| args.len() > 1 && args[1].eq_ignore_ascii_case(word.as_bytes());
+    if args.len() == 1 {
+        reply.array(commands.specs().len());
+        commands.specs().for_each(|spec| describe(&mut reply, spec));
+    } else if is("info") {
+        reply.array(args.len() - 2);
+        for name in args.from(2).iter() {
+            match commands.find(name) {
+                Some(place) => describe(&mut reply, commands.spec(place)),
+                None => reply.null_bulk(),
             }
         }
-    }
-
-    /// Tells the engine how full memory is; see `engine::memory`.
-    pub(super) fn measure_memory(&mut self) -> u8 {
-        let (used, max) = (memory::used() as u64, self.config.maxmemory);
-        let percent = |percent: u64| max / 100 * percent + max % 100 * percent / 100;
-        let level = match max {
-            0 => 0,
-            _ if used > percent(95) => OVER_LIMIT,
-            _ if used > percent(75) => NO_COPIES,
-            _ => 0,
-        };
-        if level != self.engine.memory_level() {
-            self.engine.set_memory_level(self.clock.now, level);
+    } else if is("count") && args.len() == 2 {
+        reply.integer(i64::try_from(commands.specs().len()).expect("there are dozens"));
+    } else if is("docs") {
+        let all = commands.specs().map(|spec| spec.name.as_bytes());
+        let names: Vec<&[u8]> =
+            if args.len() == 2 { all.collect() } else { args.from(2).iter().collect() };
+        let specs: Vec<&Spec> = names
+            .into_iter()
+            .filter_map(|name| commands.find(name))
+            .map(|place| commands.spec(place))
+            .collect();
+        reply.map(specs.len());
+        for spec in specs {
+            reply.bulk(spec.name);
+            let page = manual::page(spec.name).expect("a test holds the pages to the tables");
+            reply.map(3);
+            reply.bulk("summary");
+            reply.bulk(page.summary);
+            reply.bulk("since");
+            reply.bulk("1.0.0");
+            reply.bulk("group");
+            reply.bulk(page.group.name());
         }
-        level
+    } else {
+        reply.error("ERR Unknown subcommand or wrong number of arguments.");
     }
+    Outcome::Done
 }
 
-/// Whether a stranger may try this command: it may make him known.
-fn lets_in(spec: &Spec, call: &Call<'_>) -> bool {
-    spec.name == "auth" || spec.name == "hello" && call.args.len() > 1
+fn describe(reply: &mut ReplyWriter<'_>, spec: &Spec) {
+    let flags = Flags::NAMES.into_iter().filter(|&(flag, _)| spec.flags.has(flag));
+    reply.array(6);
+    reply.bulk(spec.name);
+    reply.integer(i64::from(spec.arity));
+    reply.array(flags.clone().count());
+    flags.for_each(|(_, name)| reply.status(name));
+    for _ in 0..3 {
+        reply.integer(0);
+    }
 }
 
 #[cfg(test)]

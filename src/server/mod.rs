@@ -14,7 +14,7 @@
 //! | module | what it is about |
 //! |---|---|
 //! | [`client`], `pipeline` | a client, from its arrival to its end; its requests |
-//! | [`command_table`], [`commands`] | the table and the gates; commands that have no other place |
+//! | [`command_table`], `gates`, `eviction` | which commands there are, and what lets them run |
 //! | `bus` | links to other nodes |
 //! | `lanes`, [`persistence`], [`nodes`] | what the engine wishes for goes out |
 //! | `cron`, [`clock`] | recurring work, time |
@@ -29,12 +29,13 @@ pub mod client;
 pub mod clock;
 pub mod command_line;
 pub mod command_table;
-pub mod commands;
 pub mod config;
 pub mod config_file;
 mod cron;
 pub mod daemon;
 pub mod debug;
+mod eviction;
+mod gates;
 pub mod identity;
 pub mod info;
 mod lanes;
@@ -44,6 +45,7 @@ pub mod memory_check;
 pub mod monitor;
 pub mod nodes;
 pub mod persistence;
+pub mod ping;
 mod pipeline;
 pub mod reference;
 pub mod secrets;

@@ -2,7 +2,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::secrets;
+use super::{Server, secrets};
+use crate::engine::command::{Call, Outcome};
 use crate::proto::quoting;
 
 /// The line of a command, as a simple string on the wire:
@@ -22,6 +23,19 @@ pub fn line<'a>(
     }
     line.extend(b"\r\n");
     line
+}
+
+/// MONITOR -> OK, then a line for each command that any client runs. A client that is
+/// one already gets no reply at all.
+pub fn monitor(server: &mut Server, call: &Call<'_>) -> Outcome {
+    let is_new = server
+        .client_mut(call.client)
+        .is_some_and(|client| !std::mem::replace(&mut client.is_monitor, true));
+    if is_new {
+        server.monitors.push(call.client);
+        server.reply(call).status("OK");
+    }
+    Outcome::Done
 }
 
 #[cfg(test)]

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use super::Server;
 use super::client::{Busy, Client, Closing, token_of};
-use super::command_table::{Gate, Row};
+use super::command_table::Row;
+use super::gates::Gate;
 use super::latency::Event;
 use super::monitor;
 use crate::ae::event_loop::FileEvent;

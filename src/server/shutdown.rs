@@ -1,6 +1,8 @@
 //! The proper end of the server: SHUTDOWN, SIGTERM, SIGINT, DEBUG RESTART.
 
 use super::Server;
+use crate::engine::command::{Call, Outcome};
+use crate::engine::error::CommandError;
 
 /// Whether the append only file is written anew before the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,4 +21,23 @@ impl Server {
         self.end();
         Ok(())
     }
+}
+
+/// SHUTDOWN [REWRITE-AOF] -> no reply: connections close. An error when the server cannot
+/// end now. With REWRITE-AOF the append only file is written anew first, even when it is
+/// off otherwise; while it is being loaded the word is ignored.
+pub fn shutdown(server: &mut Server, call: &Call<'_>) -> Outcome {
+    let rewrite = match (call.args.get(1), call.args.len()) {
+        (None, _) => Rewrite::No,
+        (Some(word), 2) if word.eq_ignore_ascii_case(b"rewrite-aof") => Rewrite::Yes,
+        _ => {
+            server.reply(call).error(CommandError::Syntax.to_string());
+            return Outcome::Done;
+        }
+    };
+    if let Err(reason) = server.shut_down(rewrite) {
+        log::warn!("Can't shut down: {reason}");
+        server.reply(call).error("ERR Errors trying to SHUTDOWN. Check logs.");
+    }
+    Outcome::Done
 }

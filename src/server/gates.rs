@@ -1,0 +1,67 @@
+//! The gates in front of commands: what a request must be, and when it may run.
+
+use super::Server;
+use crate::base::ids::ClientId;
+use crate::engine::command::{Call, Flags, Spec};
+
+/// Whether a request passed the gates.
+pub(super) enum Gate {
+    /// The command at this place may run.
+    Open(usize),
+    /// It may not; the client has been told.
+    Shut,
+}
+
+impl Server {
+    /// Checks a request in C's order: name, number of words, password, memory, disk,
+    /// loading. A stranger can find out about the first two.
+    pub(super) fn admit(&mut self, call: &Call<'_>) -> Gate {
+        let Some(place) = self.commands.find(&call.args[0]) else {
+            let text = [b"ERR unknown command '", &call.args[0], b"'"].concat();
+            return self.refuse(call, text);
+        };
+        let spec = self.commands.spec(place);
+        if let Some(client) = self.client_mut(call.client) {
+            client.last_command = Some(spec.name);
+        }
+        if !spec.accepts(call.args.len()) {
+            let name = spec.name;
+            return self
+                .refuse(call, format!("ERR wrong number of arguments for '{name}' command"));
+        }
+        if self.is_stranger(call.client) && !lets_in(spec, call) {
+            return self.refuse(call, "NOAUTH Authentication required.");
+        }
+        if self.config.maxmemory > 0 && !self.make_room(spec) && spec.flags.has(Flags::DENYOOM) {
+            return self.refuse(call, "OOM command not allowed when used memory > 'maxmemory'.");
+        }
+        // Differs from C, which refuses all that writes: consumers must be able to drain a
+        // node whose disk is full.
+        if let Some(error) = self.persistence.write_error()
+            && (spec.flags.has(Flags::DENYOOM) || spec.name == "ping")
+        {
+            let text = format!("MISCONF Errors writing to the AOF file: {error}");
+            return self.refuse(call, text);
+        }
+        if self.persistence.is_loading() && !spec.flags.has(Flags::LOADING) {
+            return self.refuse(call, "LOADING Disque is loading the dataset in memory");
+        }
+        Gate::Open(place)
+    }
+
+    fn refuse(&mut self, call: &Call<'_>, text: impl AsRef<[u8]>) -> Gate {
+        self.reply(call).error(text);
+        Gate::Shut
+    }
+
+    /// Whether the client has yet to say the password.
+    pub(super) fn is_stranger(&self, client: ClientId) -> bool {
+        self.config.requirepass.is_some()
+            && !self.client(client).is_some_and(|client| client.is_authenticated)
+    }
+}
+
+/// Whether a stranger may try this command: it may make him known.
+fn lets_in(spec: &Spec, call: &Call<'_>) -> bool {
+    spec.name == "auth" || spec.name == "hello" && call.args.len() > 1
+}

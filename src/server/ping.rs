@@ -1,0 +1,15 @@
+//! PING: whether the server is there.
+
+use super::Server;
+use crate::engine::command::{Call, Outcome};
+
+/// PING [message] -> PONG, or the message.
+pub fn ping(server: &mut Server, call: &Call<'_>) -> Outcome {
+    let mut reply = server.reply(call);
+    match call.args.len() {
+        1 => reply.status("PONG"),
+        2 => reply.bulk(&call.args[1]),
+        _ => reply.error("ERR wrong number of arguments for 'ping' command"),
+    }
+    Outcome::Done
+}
