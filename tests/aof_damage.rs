@@ -14,7 +14,7 @@ use disque::engine::config::{EngineConfig, EnqueueAtLoad};
 use disque::engine::persistence::Storage;
 use disque::proto::aof_record::{self, AofRecord};
 use disque::proto::nodes_conf;
-use disque::store::aof_load::{AofReader, LoadError, Progress};
+use disque::store::aof_load::{AofReader, LoadError, LoadProgress};
 
 const AOF: &[u8] = include_bytes!("golden/disque.aof");
 const NODES_CONF: &[u8] = include_bytes!("golden/nodes.conf");
@@ -30,7 +30,7 @@ fn records(file: &[u8]) -> Vec<&[u8]> {
 }
 
 /// Loads a file into an engine, as the server does.
-fn load(file: &[u8]) -> (Vec<Vec<u8>>, Result<Progress, LoadError>) {
+fn load(file: &[u8]) -> (Vec<Vec<u8>>, Result<LoadProgress, LoadError>) {
     let Ok(Some((_, AofRecord::LoadJob(first)))) = aof_record::next(AOF) else {
         panic!("the file begins with a job")
     };
@@ -68,16 +68,16 @@ fn a_changed_byte_of_the_append_only_file_changes_one_record_or_is_told() {
             let (taken, progress) = load(&file);
             assert!(difference_count(&taken, &whole) <= 1, "byte {at} with {change:#x}");
             match progress {
-                Ok(Progress::Complete) => {
+                Ok(LoadProgress::Complete) => {
                     assert_eq!(taken.len(), whole.len(), "byte {at} with {change:#x}");
                     loaded += 1;
                 }
-                Ok(Progress::Truncated { valid_len }) => {
+                Ok(LoadProgress::Truncated { valid_len }) => {
                     // A length that claims more than is there: the rest may be missing.
                     assert!(valid_len <= at as u64, "byte {at} with {change:#x}");
                     cut += 1;
                 }
-                Ok(Progress::More) => panic!("it was to read to the end"),
+                Ok(LoadProgress::More) => panic!("it was to read to the end"),
                 Err(error) => {
                     let text = error.to_string();
                     assert!(text.starts_with("x.aof: byte "), "{text}");
@@ -97,9 +97,9 @@ fn an_append_only_file_of_any_length_loads_up_to_its_last_whole_record() {
         assert_eq!(difference_count(&taken, &whole), 0, "length {len}");
         let valid_len: usize = taken.iter().map(Vec::len).sum();
         let expected = if valid_len == len {
-            Progress::Complete
+            LoadProgress::Complete
         } else {
-            Progress::Truncated { valid_len: valid_len as u64 }
+            LoadProgress::Truncated { valid_len: valid_len as u64 }
         };
         assert_eq!(progress.expect("it is not damaged"), expected, "length {len}");
     }

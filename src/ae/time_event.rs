@@ -16,11 +16,11 @@ pub struct TimeTable<E> {
 struct Row<E> {
     event: E,
     due_at_ms: u64,
-    repeat: Repeat,
+    repeat: Recurrence,
 }
 
 #[derive(Clone, Copy)]
-enum Repeat {
+enum Recurrence {
     EveryMs(u64),
     Once,
 }
@@ -35,12 +35,12 @@ impl<E: Copy + PartialEq> TimeTable<E> {
     /// Has `event` happen every `period_ms` from now on; a second call changes the period.
     pub fn every(&mut self, event: E, period_ms: u64, now_ms: u64) {
         let due_at_ms = now_ms.saturating_add(period_ms);
-        self.put(Row { event, due_at_ms, repeat: Repeat::EveryMs(period_ms) });
+        self.put(Row { event, due_at_ms, repeat: Recurrence::EveryMs(period_ms) });
     }
 
     /// Has `event` happen once, at `at_ms`; a second call moves it.
     pub fn once(&mut self, event: E, at_ms: u64) {
-        self.put(Row { event, due_at_ms: at_ms, repeat: Repeat::Once });
+        self.put(Row { event, due_at_ms: at_ms, repeat: Recurrence::Once });
     }
 
     /// Keeps `event` from happening until it is set up again.
@@ -68,8 +68,8 @@ impl<E: Copy + PartialEq> TimeTable<E> {
     pub fn pop_due(&mut self, now_ms: u64) -> Option<E> {
         let row = self.rows.iter_mut().find(|row| row.due_at_ms <= now_ms)?;
         row.due_at_ms = match row.repeat {
-            Repeat::EveryMs(period_ms) => now_ms.saturating_add(period_ms),
-            Repeat::Once => NEVER,
+            Recurrence::EveryMs(period_ms) => now_ms.saturating_add(period_ms),
+            Recurrence::Once => NEVER,
         };
         Some(row.event)
     }
@@ -84,8 +84,8 @@ impl<E: Copy + PartialEq> Default for TimeTable<E> {
 impl<E> Row<E> {
     fn wake_at_ms(&self) -> u64 {
         match self.repeat {
-            Repeat::EveryMs(period_ms) => self.due_at_ms.saturating_add(period_ms),
-            Repeat::Once => self.due_at_ms,
+            Recurrence::EveryMs(period_ms) => self.due_at_ms.saturating_add(period_ms),
+            Recurrence::Once => self.due_at_ms,
         }
     }
 }

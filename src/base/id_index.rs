@@ -36,11 +36,11 @@ impl IdHasher {
 
 /// References by the hash of their items' IDs; see the module's text.
 pub struct IdIndex<T> {
-    tables: Box<[HashTable<Entry<T>>]>,
+    tables: Box<[HashTable<IndexEntry<T>>]>,
     len: usize,
 }
 
-struct Entry<T> {
+struct IndexEntry<T> {
     hash: u32,
     at: Ref<T>,
 }
@@ -76,7 +76,7 @@ impl<T> IdIndex<T> {
     /// Adds a reference. The caller has looked for its ID and not found it.
     pub fn insert(&mut self, hash: u64, at: Ref<T>) {
         let (table, part) = split(hash);
-        let entry = Entry { hash: part, at };
+        let entry = IndexEntry { hash: part, at };
         self.tables[table].insert_unique(spread(part), entry, |e| spread(e.hash));
         self.len += 1;
     }
@@ -114,8 +114,8 @@ mod tests {
 
     #[test]
     fn an_entry_takes_eight_bytes_and_an_empty_table_its_header() {
-        assert_eq!(size_of::<Entry<String>>(), 8);
-        assert_eq!(size_of::<HashTable<Entry<String>>>() * TABLES, 32 * 1024);
+        assert_eq!(size_of::<IndexEntry<String>>(), 8);
+        assert_eq!(size_of::<HashTable<IndexEntry<String>>>() * TABLES, 32 * 1024);
         assert!(IdIndex::<String>::new().tables.iter().all(|table| table.capacity() == 0));
     }
 

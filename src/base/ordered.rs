@@ -36,16 +36,16 @@ pub trait Ordered {
 
 /// References by their items' keys; see the module's text.
 pub struct OrderedRefs<T> {
-    chunks: VecDeque<Chunk<T>>,
+    chunks: VecDeque<OrderedChunk<T>>,
     len: usize,
 }
 
-struct Chunk<T> {
+struct OrderedChunk<T> {
     floor: u64,
     refs: VecDeque<Ref<T>>,
 }
 
-impl<T> Chunk<T> {
+impl<T> OrderedChunk<T> {
     /// An empty chunk at its full size, for a sequence that has filled one already.
     fn with_room(floor: u64) -> Self {
         Self { floor, refs: VecDeque::with_capacity(CHUNK_MAX) }
@@ -162,7 +162,7 @@ impl<T: Ordered> OrderedRefs<T> {
         if self.chunks.is_empty() {
             // Most queues never need a second chunk.
             self.chunks.reserve_exact(1);
-            self.chunks.push_back(Chunk { floor: prefix, refs: VecDeque::new() });
+            self.chunks.push_back(OrderedChunk { floor: prefix, refs: VecDeque::new() });
         }
         self.chunks[0].floor = prefix;
         self.chunks[0].refs.push_back(at);
@@ -172,7 +172,7 @@ impl<T: Ordered> OrderedRefs<T> {
         match self.chunks.back_mut() {
             Some(chunk) if chunk.refs.len() < CHUNK_MAX => chunk.refs.push_back(at),
             _ => {
-                let mut chunk = Chunk::with_room(prefix);
+                let mut chunk = OrderedChunk::with_room(prefix);
                 chunk.refs.push_back(at);
                 self.chunks.push_back(chunk);
             }
@@ -188,7 +188,7 @@ impl<T: Ordered> OrderedRefs<T> {
             _ => {
                 // What was popped may have left the floor below the new key.
                 self.chunks[0].floor = first_prefix;
-                let mut chunk = Chunk::with_room(prefix);
+                let mut chunk = OrderedChunk::with_room(prefix);
                 chunk.refs.push_back(at);
                 self.chunks.push_front(chunk);
             }
@@ -224,7 +224,7 @@ impl<T: Ordered> OrderedRefs<T> {
     fn push_to_next(&mut self, index: usize, table: &Table<T>, at: Ref<T>) {
         let prefix = table[at].key_prefix();
         if index + 1 == self.chunks.len() {
-            self.chunks.push_back(Chunk::with_room(prefix));
+            self.chunks.push_back(OrderedChunk::with_room(prefix));
         }
         let next = &mut self.chunks[index + 1];
         next.floor = prefix;
@@ -234,7 +234,7 @@ impl<T: Ordered> OrderedRefs<T> {
     /// Splits a full chunk in two.
     fn halve(&mut self, index: usize, table: &Table<T>) {
         let refs = &mut self.chunks[index].refs;
-        let mut upper = Chunk::with_room(table[refs[CHUNK_MAX / 2]].key_prefix());
+        let mut upper = OrderedChunk::with_room(table[refs[CHUNK_MAX / 2]].key_prefix());
         upper.refs.extend(refs.drain(CHUNK_MAX / 2..));
         self.chunks.insert(index + 1, upper);
     }
@@ -248,7 +248,7 @@ impl<T: Ordered> OrderedRefs<T> {
     /// the prefixes are equal the key of a chunk's first item is looked at.
     fn chunk_for(&self, table: &Table<T>, at: Ref<T>) -> Option<usize> {
         let (key, prefix) = (table[at].key(), table[at].key_prefix());
-        let not_above = |chunk: &Chunk<T>| {
+        let not_above = |chunk: &OrderedChunk<T>| {
             chunk.floor < prefix
                 || chunk.floor == prefix
                     && chunk.refs.front().is_some_and(|&first| table[first].key() <= key)
@@ -272,9 +272,9 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[derive(Clone, Copy, Debug)]
-    struct Item(u64, u32);
+    struct ListItem(u64, u32);
 
-    impl Ordered for Item {
+    impl Ordered for ListItem {
         type Key = (u64, u32);
         fn key(&self) -> (u64, u32) {
             (self.0, self.1)
@@ -284,13 +284,17 @@ mod tests {
         }
     }
 
-    fn add(order: &mut OrderedRefs<Item>, table: &mut Table<Item>, item: Item) -> Ref<Item> {
+    fn add(
+        order: &mut OrderedRefs<ListItem>,
+        table: &mut Table<ListItem>,
+        item: ListItem,
+    ) -> Ref<ListItem> {
         let at = table.insert(item);
         order.insert(table, at);
         at
     }
 
-    fn check_invariants(order: &OrderedRefs<Item>, table: &Table<Item>) {
+    fn check_invariants(order: &OrderedRefs<ListItem>, table: &Table<ListItem>) {
         let mut below = None;
         for chunk in &order.chunks {
             assert!(!chunk.refs.is_empty() || order.chunks.len() == 1);
@@ -311,7 +315,7 @@ mod tests {
         let (mut order, mut table) = (OrderedRefs::new(), Table::new());
         assert_eq!(order.chunks.capacity(), 0);
         for i in 0..4 {
-            add(&mut order, &mut table, Item(i, 0));
+            add(&mut order, &mut table, ListItem(i, 0));
         }
         assert!(size_of_val(&order) <= 40);
         assert_eq!(order.chunks.capacity(), 1);
@@ -322,7 +326,7 @@ mod tests {
     fn a_drained_queue_gives_its_memory_back() {
         let (mut order, mut table) = (OrderedRefs::new(), Table::new());
         for i in 0..100_000 {
-            add(&mut order, &mut table, Item(i, 0));
+            add(&mut order, &mut table, ListItem(i, 0));
         }
         while order.pop_first().is_some() {}
         assert!(order.chunks.capacity() <= SMALL_CAPACITY);
@@ -334,7 +338,8 @@ mod tests {
     #[test]
     fn appended_chunks_are_full_and_sparse_ones_join() {
         let (mut order, mut table) = (OrderedRefs::new(), Table::new());
-        let refs: Vec<_> = (0..25_600).map(|i| add(&mut order, &mut table, Item(i, 0))).collect();
+        let refs: Vec<_> =
+            (0..25_600).map(|i| add(&mut order, &mut table, ListItem(i, 0))).collect();
         assert_eq!(order.chunks.len(), 100);
         for (i, &at) in refs.iter().enumerate().filter(|(i, _)| i % 8 != 0) {
             assert!(order.remove(&table, at), "{i}");
@@ -348,7 +353,7 @@ mod tests {
     fn chunks_fill_although_items_of_one_prefix_come_in_no_order() {
         let (mut order, mut table) = (OrderedRefs::new(), Table::new());
         for i in 0..10_000_u32 {
-            add(&mut order, &mut table, Item(u64::from(i / 10), i.wrapping_mul(0x9e37_79b9)));
+            add(&mut order, &mut table, ListItem(u64::from(i / 10), i.wrapping_mul(0x9e37_79b9)));
         }
         check_invariants(&order, &table);
         assert!(order.chunks.len() < 50);
@@ -360,15 +365,15 @@ mod tests {
         let (mut order, mut table) = (OrderedRefs::new(), Table::new());
         let odd: Vec<u32> = (0..5000).map(|i| 2 * i + 1).collect();
         for &i in &odd {
-            add(&mut order, &mut table, Item(7, i));
+            add(&mut order, &mut table, ListItem(7, i));
         }
         for &i in odd.iter().rev() {
-            add(&mut order, &mut table, Item(7, i - 1));
-            add(&mut order, &mut table, Item(6, i));
+            add(&mut order, &mut table, ListItem(7, i - 1));
+            add(&mut order, &mut table, ListItem(6, i));
         }
         check_invariants(&order, &table);
         assert_eq!(order.len(), 15_000);
-        let stranger = table.insert(Item(7, 20_000));
+        let stranger = table.insert(ListItem(7, 20_000));
         assert!(!order.remove(&table, stranger));
         let mut backwards: Vec<_> = order.iter().rev().collect();
         backwards.reverse();
@@ -379,33 +384,33 @@ mod tests {
     fn a_chunk_put_in_front_of_one_with_a_stale_floor_keeps_the_order() {
         let (mut order, mut table) = (OrderedRefs::new(), Table::new());
         for i in 0..CHUNK_MAX as u64 {
-            add(&mut order, &mut table, Item(10 * i, 0));
+            add(&mut order, &mut table, ListItem(10 * i, 0));
         }
         order.pop_first();
-        add(&mut order, &mut table, Item(15, 0));
-        add(&mut order, &mut table, Item(5, 0));
+        add(&mut order, &mut table, ListItem(15, 0));
+        add(&mut order, &mut table, ListItem(5, 0));
         check_invariants(&order, &table);
-        let seven = add(&mut order, &mut table, Item(7, 0));
+        let seven = add(&mut order, &mut table, ListItem(7, 0));
         assert_eq!(order.iter().nth(1), Some(seven));
         check_invariants(&order, &table);
     }
 
     #[derive(Clone, Debug)]
-    enum Step {
+    enum ListStep {
         Insert { items: Vec<(u64, u32)> },
         Append { amount: u64 },
         Remove { from: usize, stride: usize, amount: usize },
         PopFirst { amount: usize },
     }
 
-    fn step() -> impl Strategy<Value = Step> {
+    fn step() -> impl Strategy<Value = ListStep> {
         prop_oneof![
             prop::collection::vec((0..20_u64, any::<u32>()), 0..300)
-                .prop_map(|items| Step::Insert { items }),
-            (0..400_u64).prop_map(|amount| Step::Append { amount }),
+                .prop_map(|items| ListStep::Insert { items }),
+            (0..400_u64).prop_map(|amount| ListStep::Append { amount }),
             (any::<usize>(), 1..9_usize, 0..400_usize)
-                .prop_map(|(from, stride, amount)| Step::Remove { from, stride, amount }),
-            (0..300_usize).prop_map(|amount| Step::PopFirst { amount }),
+                .prop_map(|(from, stride, amount)| ListStep::Remove { from, stride, amount }),
+            (0..300_usize).prop_map(|amount| ListStep::PopFirst { amount }),
         ]
     }
 
@@ -415,23 +420,23 @@ mod tests {
         #[test]
         fn behaves_like_a_sorted_set(steps in prop::collection::vec(step(), 1..30)) {
             let (mut order, mut table) = (OrderedRefs::new(), Table::new());
-            let mut model: BTreeSet<(u64, u32, Ref<Item>)> = BTreeSet::new();
+            let mut model: BTreeSet<(u64, u32, Ref<ListItem>)> = BTreeSet::new();
             let mut serial = 0;
             for step in steps {
                 match step {
-                    Step::Insert { items } => for (prefix, rest) in items {
+                    ListStep::Insert { items } => for (prefix, rest) in items {
                         if model.iter().any(|&(p, r, _)| (p, r) == (prefix, rest)) {
                             continue;
                         }
-                        let at = add(&mut order, &mut table, Item(prefix, rest));
+                        let at = add(&mut order, &mut table, ListItem(prefix, rest));
                         model.insert((prefix, rest, at));
                     }
-                    Step::Append { amount } => for _ in 0..amount {
+                    ListStep::Append { amount } => for _ in 0..amount {
                         serial += 1;
-                        let at = add(&mut order, &mut table, Item(100 + serial / 300, serial as u32));
+                        let at = add(&mut order, &mut table, ListItem(100 + serial / 300, serial as u32));
                         model.insert((100 + serial / 300, serial as u32, at));
                     }
-                    Step::Remove { from, stride, amount } => {
+                    ListStep::Remove { from, stride, amount } => {
                         let skip = from % model.len().max(1);
                         let chosen: Vec<_> =
                             model.iter().skip(skip).step_by(stride).take(amount).copied().collect();
@@ -442,7 +447,7 @@ mod tests {
                             table.remove(entry.2);
                         }
                     }
-                    Step::PopFirst { amount } => for _ in 0..amount {
+                    ListStep::PopFirst { amount } => for _ in 0..amount {
                         let popped = order.pop_first();
                         prop_assert_eq!(popped, model.pop_first().map(|(_, _, at)| at));
                         popped.map(|at| table.remove(at));

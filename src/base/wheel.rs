@@ -220,12 +220,12 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    struct Item {
+    struct WheelItem {
         links: Links,
         due_at: MonoMs,
     }
 
-    impl Scheduled for Item {
+    impl Scheduled for WheelItem {
         fn links(&self) -> Links {
             self.links
         }
@@ -239,13 +239,17 @@ mod tests {
 
     const YEAR_MS: u64 = 365 * 24 * 3600 * 1000;
 
-    fn add(wheel: &mut Wheel<Item>, table: &mut Table<Item>, due: u64) -> Ref<Item> {
-        let at = table.insert(Item { links: Links::default(), due_at: MonoMs(due) });
+    fn add(wheel: &mut Wheel<WheelItem>, table: &mut Table<WheelItem>, due: u64) -> Ref<WheelItem> {
+        let at = table.insert(WheelItem { links: Links::default(), due_at: MonoMs(due) });
         wheel.insert(table, at);
         at
     }
 
-    fn pop(wheel: &mut Wheel<Item>, table: &mut Table<Item>, now: u64) -> Option<Ref<Item>> {
+    fn pop(
+        wheel: &mut Wheel<WheelItem>,
+        table: &mut Table<WheelItem>,
+        now: u64,
+    ) -> Option<Ref<WheelItem>> {
         wheel.pop_due(table, MonoMs(now), &mut usize::MAX.clone())
     }
 
@@ -333,7 +337,7 @@ mod tests {
     }
 
     #[derive(Clone, Debug)]
-    enum Step {
+    enum WheelStep {
         Insert { delay: u64 },
         Remove { pick: usize },
         Change { pick: usize, delay: u64 },
@@ -352,12 +356,12 @@ mod tests {
         ]
     }
 
-    fn step() -> impl Strategy<Value = Step> {
+    fn step() -> impl Strategy<Value = WheelStep> {
         prop_oneof![
-            4 => delay().prop_map(|delay| Step::Insert { delay }),
-            1 => any::<usize>().prop_map(|pick| Step::Remove { pick }),
-            1 => (any::<usize>(), delay()).prop_map(|(pick, delay)| Step::Change { pick, delay }),
-            4 => (delay(), 0..6_usize).prop_map(|(forward, budget)| Step::Run {
+            4 => delay().prop_map(|delay| WheelStep::Insert { delay }),
+            1 => any::<usize>().prop_map(|pick| WheelStep::Remove { pick }),
+            1 => (any::<usize>(), delay()).prop_map(|(pick, delay)| WheelStep::Change { pick, delay }),
+            4 => (delay(), 0..6_usize).prop_map(|(forward, budget)| WheelStep::Run {
                 forward: if forward > 1 << 40 { 1 } else { forward },
                 budget,
             }),
@@ -375,29 +379,29 @@ mod tests {
             let (mut wheel, mut table) = (Wheel::new(MonoMs(start)), Table::new());
             let mut now = start;
             // Due times, with those past at insertion counted as due then.
-            let mut model: BTreeMap<Ref<Item>, u64> = BTreeMap::new();
+            let mut model: BTreeMap<Ref<WheelItem>, u64> = BTreeMap::new();
             for step in steps {
                 let picked = |pick: usize| model.keys().nth(pick % model.len().max(1)).copied();
                 match step {
-                    Step::Insert { delay } => {
+                    WheelStep::Insert { delay } => {
                         // Now and then in the past.
                         let due = now.saturating_add(delay).saturating_sub(2);
                         model.insert(add(&mut wheel, &mut table, due), due);
                     }
-                    Step::Remove { pick } => if let Some(at) = picked(pick) {
+                    WheelStep::Remove { pick } => if let Some(at) = picked(pick) {
                         wheel.remove(&mut table, at);
                         prop_assert!(!Wheel::is_scheduled(&table[at]));
                         table.remove(at);
                         model.remove(&at);
                     }
-                    Step::Change { pick, delay } => if let Some(at) = picked(pick) {
+                    WheelStep::Change { pick, delay } => if let Some(at) = picked(pick) {
                         let due = now.saturating_add(delay);
                         table[at].due_at = MonoMs(due);
                         wheel.remove(&mut table, at);
                         wheel.insert(&mut table, at);
                         model.insert(at, due);
                     }
-                    Step::Run { forward, mut budget } => {
+                    WheelStep::Run { forward, mut budget } => {
                         now = now.saturating_add(forward);
                         let had = budget;
                         let mut popped = 0;

@@ -7,11 +7,11 @@
 //!               a queue over --max-length or --max-age
 //! ```
 
-use super::connection::Connection;
+use super::connection::ServerConnection;
 use super::failure::Failure;
 use super::info::{Info, human_bytes};
-use super::nodes::{self, Peer, short};
-use super::options::{Options, QueueLimits};
+use super::nodes::{self, NodePeer, short};
+use super::options::{CliOptions, QueueLimits};
 use super::queues::{self, shown_age, shown_name};
 use super::terminal;
 use crate::proto::reply_reader::Value;
@@ -40,12 +40,12 @@ impl Severity {
 }
 
 /// What was found, the worst of it, and why.
-struct Verdict {
+struct HealthVerdict {
     severity: Severity,
     reasons: Vec<String>,
 }
 
-impl Verdict {
+impl HealthVerdict {
     fn add(&mut self, severity: Severity, reason: String) {
         self.severity = self.severity.max(severity);
         self.reasons.push(reason);
@@ -62,14 +62,14 @@ impl Verdict {
 }
 
 /// Examines the node and prints the line. Returns the severity as exit status.
-pub fn run(options: &Options) -> Result<u8, Failure> {
+pub fn run(options: &CliOptions) -> Result<u8, Failure> {
     let limits = options.queue_limits;
     if limits == QueueLimits::default() && !options.command.is_empty() {
         return Err(Failure::Unsupported(
             "Queues are checked against a limit: give --max-length or --max-age.".to_string(),
         ));
     }
-    let mut verdict = Verdict { severity: Severity::Ok, reasons: Vec::new() };
+    let mut verdict = HealthVerdict { severity: Severity::Ok, reasons: Vec::new() };
     let summary = match examine(options, &mut verdict) {
         Ok(summary) => summary,
         Err(failure) => {
@@ -82,7 +82,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
 }
 
 /// Looks at everything. Returns the line of a healthy node.
-fn examine(options: &Options, verdict: &mut Verdict) -> Result<String, Failure> {
+fn examine(options: &CliOptions, verdict: &mut HealthVerdict) -> Result<String, Failure> {
     let mut connection = nodes::open(&options.address, options)?;
     let info = Info::read(&mut connection)?;
     if info.field("loading") == Some("1") {
@@ -108,9 +108,9 @@ fn examine(options: &Options, verdict: &mut Verdict) -> Result<String, Failure> 
 }
 
 fn examine_memory(
-    connection: &mut Connection,
+    connection: &mut ServerConnection,
     info: &Info,
-    verdict: &mut Verdict,
+    verdict: &mut HealthVerdict,
 ) -> Result<String, Failure> {
     let used = info.number("used_memory");
     let reply = connection.call(&["CONFIG", "GET", "maxmemory"])?;
@@ -135,13 +135,16 @@ fn examine_memory(
     Ok(text)
 }
 
-fn examine_peers(connection: &mut Connection, verdict: &mut Verdict) -> Result<String, Failure> {
+fn examine_peers(
+    connection: &mut ServerConnection,
+    verdict: &mut HealthVerdict,
+) -> Result<String, Failure> {
     let view = nodes::view(connection)?;
     if view.iter().any(|peer| peer.has("myself") && peer.has("leaving")) {
         verdict.add(Severity::Warning, "this node is leaving the cluster".to_string());
     }
     // A handshake is somebody who may join, and nobody who is missed.
-    let view: Vec<Peer> = view.into_iter().filter(|peer| !peer.has("handshake")).collect();
+    let view: Vec<NodePeer> = view.into_iter().filter(|peer| !peer.has("handshake")).collect();
     let lost: Vec<String> = view
         .iter()
         .filter_map(|peer| {
@@ -161,9 +164,9 @@ fn examine_peers(connection: &mut Connection, verdict: &mut Verdict) -> Result<S
 }
 
 fn examine_queues(
-    connection: &mut Connection,
-    options: &Options,
-    verdict: &mut Verdict,
+    connection: &mut ServerConnection,
+    options: &CliOptions,
+    verdict: &mut HealthVerdict,
 ) -> Result<(), Failure> {
     let limits = options.queue_limits;
     if limits == QueueLimits::default() {

@@ -7,11 +7,11 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::connection::{Address, Connection};
+use super::connection::{ServerAddress, ServerConnection};
 use super::failure::{Failure, STATUS_FAILED};
 use super::info::text_of;
 use super::nodes::{self, short};
-use super::options::Options;
+use super::options::CliOptions;
 use super::terminal;
 use crate::base::limits::BUS_PORT_OFFSET;
 
@@ -22,18 +22,18 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// A node to be made part of a cluster.
 struct Member {
-    address: Address,
+    address: ServerAddress,
     /// What CLUSTER MEET takes, which resolves no names.
     socket: SocketAddr,
     id: String,
-    connection: Connection,
+    connection: ServerConnection,
 }
 
 /// Makes one cluster of the nodes named after `cluster create`.
 ///
 /// Nodes that are one cluster already are fine; a node that knows others is refused before
 /// anything is done, because MEET would join their clusters for good.
-pub fn create(options: &Options) -> Result<u8, Failure> {
+pub fn create(options: &CliOptions) -> Result<u8, Failure> {
     let mut members = open_members(options)?;
     let ids: BTreeSet<String> = members.iter().map(|member| member.id.clone()).collect();
     if ids.len() < members.len() {
@@ -74,7 +74,7 @@ pub fn create(options: &Options) -> Result<u8, Failure> {
     Ok(0)
 }
 
-fn open_members(options: &Options) -> Result<Vec<Member>, Failure> {
+fn open_members(options: &CliOptions) -> Result<Vec<Member>, Failure> {
     let addresses = &options.command[2..];
     if addresses.len() < 2 {
         return Err(told("cluster create takes two or more nodes, each as HOST:PORT.".to_string()));
@@ -99,7 +99,7 @@ fn open_members(options: &Options) -> Result<Vec<Member>, Failure> {
 /// A node that two others tell of is greeted twice for a moment; the second greeting comes to
 /// nothing, and only then do all nodes show the same.
 fn first_missing(members: &mut [Member]) -> Result<Option<String>, Failure> {
-    let others: Vec<(String, Address, u32)> = members
+    let others: Vec<(String, ServerAddress, u32)> = members
         .iter()
         .map(|member| {
             let bus_port = u32::from(member.socket.port()) + u32::from(BUS_PORT_OFFSET);
@@ -132,7 +132,7 @@ fn first_missing(members: &mut [Member]) -> Result<Option<String>, Failure> {
 }
 
 /// Compares the views of all nodes that can be found. Returns 1 when something is wrong.
-pub fn check(options: &Options) -> Result<u8, Failure> {
+pub fn check(options: &CliOptions) -> Result<u8, Failure> {
     let mut found = match &options.command[2..] {
         [] => nodes::find(options)?,
         [entry] => nodes::find_from(&node_address(entry)?, options)?,
@@ -196,9 +196,9 @@ pub fn check(options: &Options) -> Result<u8, Failure> {
     }
 }
 
-fn node_address(word: &[u8]) -> Result<Address, Failure> {
+fn node_address(word: &[u8]) -> Result<ServerAddress, Failure> {
     let text = String::from_utf8_lossy(word);
-    Address::parse(&text).ok_or_else(|| told(format!("A node is HOST:PORT, not '{text}'.")))
+    ServerAddress::parse(&text).ok_or_else(|| told(format!("A node is HOST:PORT, not '{text}'.")))
 }
 
 fn told(sentence: String) -> Failure {

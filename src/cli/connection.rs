@@ -1,6 +1,6 @@
 //! A connection to one node: requests out, replies in, blocking.
 //!
-//! Every mode of the tool talks through a [`Connection`]. Opening one logs in when a
+//! Every mode of the tool talks through a [`ServerConnection`]. Opening one logs in when a
 //! password is known. A probe gives a time limit for connecting and for each reply; a typed
 //! command gives none, since GETJOB may well wait for ever.
 
@@ -28,14 +28,14 @@ const PIPELINE_MAX: usize = 500;
 
 /// Where a node listens for clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Address {
+pub enum ServerAddress {
     Tcp { host: String, port: u16 },
     Unix(PathBuf),
 }
 
-impl Address {
+impl ServerAddress {
     /// Reads `HOST:PORT` or `[V6]:PORT`, as operators write nodes.
-    pub fn parse(text: &str) -> Option<Address> {
+    pub fn parse(text: &str) -> Option<ServerAddress> {
         let (host, port) = text.rsplit_once(':')?;
         let host = match host.strip_prefix('[') {
             Some(rest) => rest.strip_suffix(']')?,
@@ -44,21 +44,21 @@ impl Address {
         if host.is_empty() {
             return None;
         }
-        Some(Address::Tcp { host: host.to_string(), port: port.parse().ok()? })
+        Some(ServerAddress::Tcp { host: host.to_string(), port: port.parse().ok()? })
     }
 
     /// Returns the address as the interactive prompt shows it.
     pub fn prompt(&self) -> String {
         match self {
-            Address::Tcp { host, port } if host.contains(':') => format!("[{host}]:{port}> "),
-            Address::Tcp { host, port } => format!("{host}:{port}> "),
-            Address::Unix(path) => format!("disque {}> ", path.display()),
+            ServerAddress::Tcp { host, port } if host.contains(':') => format!("[{host}]:{port}> "),
+            ServerAddress::Tcp { host, port } => format!("{host}:{port}> "),
+            ServerAddress::Unix(path) => format!("disque {}> ", path.display()),
         }
     }
 
     /// Resolves the host, IPv4 first, as the C client tries them.
     pub fn resolve(&self) -> Result<Vec<SocketAddr>, Failure> {
-        let Address::Tcp { host, port } = self else {
+        let ServerAddress::Tcp { host, port } = self else {
             return Ok(Vec::new());
         };
         let mut found: Vec<SocketAddr> = (host.as_str(), *port)
@@ -74,34 +74,34 @@ impl Address {
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for ServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Address::Tcp { host, port } => write!(f, "{host}:{port}"),
-            Address::Unix(path) => write!(f, "{}", path.display()),
+            ServerAddress::Tcp { host, port } => write!(f, "{host}:{port}"),
+            ServerAddress::Unix(path) => write!(f, "{}", path.display()),
         }
     }
 }
 
 /// One open connection.
-pub struct Connection {
-    stream: Stream,
+pub struct ServerConnection {
+    stream: ServerSocket,
     reader: ReplyReader,
 }
 
-impl Connection {
+impl ServerConnection {
     /// Connects and, given a password, logs in.
     ///
     /// A refused password is told on standard error and not a failure: the commands that
     /// follow get their NOAUTH, and a server without a password serves them.
     /// C: disque-cli.c cliAuth, which says nothing.
     pub fn open(
-        address: &Address,
+        address: &ServerAddress,
         password: Option<&[u8]>,
         timeout: Option<Duration>,
-    ) -> Result<Connection, Failure> {
-        let stream = Stream::open(address, timeout)?;
-        let mut connection = Connection { stream, reader: ReplyReader::default() };
+    ) -> Result<ServerConnection, Failure> {
+        let stream = ServerSocket::open(address, timeout)?;
+        let mut connection = ServerConnection { stream, reader: ReplyReader::default() };
         if let Some(password) = password
             && let Value::Error(text) = connection.call(&[b"AUTH".as_slice(), password])?
         {
@@ -171,23 +171,25 @@ impl Connection {
     }
 
     /// Returns a second handle on the same socket, for sending raw bytes from another thread.
-    pub fn raw_writer(&self) -> Result<Stream, Failure> {
+    pub fn raw_writer(&self) -> Result<ServerSocket, Failure> {
         self.stream.try_clone().map_err(Failure::Socket)
     }
 }
 
 /// Either kind of socket.
 #[derive(Debug)]
-pub enum Stream {
+pub enum ServerSocket {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
-impl Stream {
-    fn open(address: &Address, timeout: Option<Duration>) -> Result<Stream, Failure> {
+impl ServerSocket {
+    fn open(address: &ServerAddress, timeout: Option<Duration>) -> Result<ServerSocket, Failure> {
         let stream = match address {
-            Address::Unix(path) => UnixStream::connect(path).map(Stream::Unix),
-            Address::Tcp { .. } => connect_any(&address.resolve()?, timeout).map(Stream::Tcp),
+            ServerAddress::Unix(path) => UnixStream::connect(path).map(ServerSocket::Unix),
+            ServerAddress::Tcp { .. } => {
+                connect_any(&address.resolve()?, timeout).map(ServerSocket::Tcp)
+            }
         };
         let stream = stream.map_err(|error| address.unreachable(&error))?;
         stream.limit_reads(timeout).map_err(Failure::Socket)?;
@@ -196,15 +198,15 @@ impl Stream {
 
     fn limit_reads(&self, timeout: Option<Duration>) -> io::Result<()> {
         match self {
-            Stream::Tcp(stream) => stream.set_read_timeout(timeout),
-            Stream::Unix(stream) => stream.set_read_timeout(timeout),
+            ServerSocket::Tcp(stream) => stream.set_read_timeout(timeout),
+            ServerSocket::Unix(stream) => stream.set_read_timeout(timeout),
         }
     }
 
-    fn try_clone(&self) -> io::Result<Stream> {
+    fn try_clone(&self) -> io::Result<ServerSocket> {
         match self {
-            Stream::Tcp(stream) => stream.try_clone().map(Stream::Tcp),
-            Stream::Unix(stream) => stream.try_clone().map(Stream::Unix),
+            ServerSocket::Tcp(stream) => stream.try_clone().map(ServerSocket::Tcp),
+            ServerSocket::Unix(stream) => stream.try_clone().map(ServerSocket::Unix),
         }
     }
 
@@ -212,8 +214,8 @@ impl Stream {
     pub fn close(&self) {
         // The other side may have closed it first; either way it is closed.
         let _ = match self {
-            Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
-            Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
+            ServerSocket::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            ServerSocket::Unix(stream) => stream.shutdown(Shutdown::Both),
         };
     }
 }
@@ -242,20 +244,20 @@ fn connect_any(addresses: &[SocketAddr], timeout: Option<Duration>) -> io::Resul
     Err(last)
 }
 
-impl Read for Stream {
+impl Read for ServerSocket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Stream::Tcp(stream) => stream.read(buffer),
-            Stream::Unix(stream) => stream.read(buffer),
+            ServerSocket::Tcp(stream) => stream.read(buffer),
+            ServerSocket::Unix(stream) => stream.read(buffer),
         }
     }
 }
 
-impl Write for Stream {
+impl Write for ServerSocket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Stream::Tcp(stream) => stream.write(bytes),
-            Stream::Unix(stream) => stream.write(bytes),
+            ServerSocket::Tcp(stream) => stream.write(bytes),
+            ServerSocket::Unix(stream) => stream.write(bytes),
         }
     }
 
@@ -270,21 +272,21 @@ mod tests {
 
     #[test]
     fn addresses_are_read_as_operators_write_them() {
-        let tcp = |host: &str, port| Some(Address::Tcp { host: host.to_string(), port });
-        assert_eq!(Address::parse("db1:7711"), tcp("db1", 7711));
-        assert_eq!(Address::parse("[::1]:7711"), tcp("::1", 7711));
-        assert_eq!(Address::parse("::1:7711"), tcp("::1", 7711));
-        assert_eq!(Address::parse("db1"), None);
-        assert_eq!(Address::parse(":7711"), None);
-        assert_eq!(Address::parse("db1:70000"), None);
+        let tcp = |host: &str, port| Some(ServerAddress::Tcp { host: host.to_string(), port });
+        assert_eq!(ServerAddress::parse("db1:7711"), tcp("db1", 7711));
+        assert_eq!(ServerAddress::parse("[::1]:7711"), tcp("::1", 7711));
+        assert_eq!(ServerAddress::parse("::1:7711"), tcp("::1", 7711));
+        assert_eq!(ServerAddress::parse("db1"), None);
+        assert_eq!(ServerAddress::parse(":7711"), None);
+        assert_eq!(ServerAddress::parse("db1:70000"), None);
     }
 
     #[test]
     fn prompts_name_the_server() {
-        let tcp = |text| Address::parse(text).expect("an address").prompt();
+        let tcp = |text| ServerAddress::parse(text).expect("an address").prompt();
         assert_eq!(tcp("127.0.0.1:7711"), "127.0.0.1:7711> ");
         assert_eq!(tcp("[::1]:7711"), "[::1]:7711> ");
-        assert_eq!(Address::Unix("/run/d.sock".into()).prompt(), "disque /run/d.sock> ");
+        assert_eq!(ServerAddress::Unix("/run/d.sock".into()).prompt(), "disque /run/d.sock> ");
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::io;
 
-use super::connection::Address;
+use super::connection::ServerAddress;
 use crate::base::reason::reason;
 
 /// Exit status when something did not work.
@@ -18,7 +18,7 @@ pub const STATUS_UNSUPPORTED: u8 = 2;
 #[derive(Debug)]
 pub enum Failure {
     /// No connection could be made.
-    Connect { address: Address, reason: String },
+    Connect { address: ServerAddress, reason: String },
     /// The server hung up.
     Closed,
     /// The socket failed.

@@ -1,6 +1,6 @@
 //! The reply to INFO, and the like of CLUSTER INFO: lines of `name:value`.
 
-use super::connection::Connection;
+use super::connection::ServerConnection;
 use super::failure::Failure;
 use crate::proto::reply_reader::Value;
 
@@ -10,7 +10,7 @@ pub struct Info(String);
 
 impl Info {
     /// Asks a node for INFO. An error reply fails with the server's words.
-    pub fn read(connection: &mut Connection) -> Result<Info, Failure> {
+    pub fn read(connection: &mut ServerConnection) -> Result<Info, Failure> {
         text_of(connection.call(&["INFO"])?).map(Info)
     }
 

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-use super::connection::Connection;
+use super::connection::ServerConnection;
 use super::failure::Failure;
-use super::options::{LatencyReport, Options};
+use super::options::{CliOptions, LatencyReport};
 use super::terminal;
 use crate::base::reason::reason;
 
@@ -22,8 +22,9 @@ const DISTRIBUTION_EVERY: Duration = Duration::from_secs(1);
 const HEADING_EVERY: u64 = 20;
 
 /// Samples and reports until the process is ended or the server is gone.
-pub fn run(options: &Options, report: LatencyReport) -> Result<u8, Failure> {
-    let mut connection = Connection::open(&options.address, options.password.as_deref(), None)?;
+pub fn run(options: &CliOptions, report: LatencyReport) -> Result<u8, Failure> {
+    let mut connection =
+        ServerConnection::open(&options.address, options.password.as_deref(), None)?;
     let sampled = match report {
         LatencyReport::Running => sample(&mut connection, None),
         LatencyReport::History => {
@@ -40,14 +41,14 @@ pub fn run(options: &Options, report: LatencyReport) -> Result<u8, Failure> {
     sampled.map(|()| 0)
 }
 
-fn ping(connection: &mut Connection) -> Result<Duration, Failure> {
+fn ping(connection: &mut ServerConnection) -> Result<Duration, Failure> {
     let start = Instant::now();
     connection.call(&["PING"])?;
     Ok(start.elapsed())
 }
 
 /// Rewrites one line with every sample; with a period, begins a new one after it.
-fn sample(connection: &mut Connection, period: Option<Duration>) -> Result<(), Failure> {
+fn sample(connection: &mut ServerConnection, period: Option<Duration>) -> Result<(), Failure> {
     let (mut min, mut max, mut total, mut count) = (u128::MAX, 0, 0, 0);
     let mut start = Instant::now();
     loop {
@@ -71,7 +72,7 @@ fn sample(connection: &mut Connection, period: Option<Duration>) -> Result<(), F
 }
 
 /// Prints a line of percentiles, in microseconds, for each period.
-fn distribution(connection: &mut Connection, period: Duration) -> Result<(), Failure> {
+fn distribution(connection: &mut ServerConnection, period: Duration) -> Result<(), Failure> {
     for line in 0_u64.. {
         let mut samples =
             Histogram::<u64>::new(3).expect("three significant digits are a valid precision");

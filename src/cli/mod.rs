@@ -35,8 +35,8 @@ use std::process::ExitCode;
 
 use crate::base::reason::reason;
 use failure::{Failure, STATUS_FAILED};
-use options::{Mode, Options, Request, Surroundings};
-use session::{Outcome, Session, show_help};
+use options::{CliOptions, CliRequest, RunMode, Surroundings};
+use session::{RequestOutcome, Session, show_help};
 
 /// Runs `disque` with its arguments, without the program's name.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -44,13 +44,13 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         prints_to_terminal: terminal::prints_to_terminal(),
         password: std::env::var_os("DISQUE_AUTH"),
     };
-    let done = match Options::parse(args, surroundings) {
-        Ok(Request::Usage) => {
+    let done = match CliOptions::parse(args, surroundings) {
+        Ok(CliRequest::Usage) => {
             eprint!("{}", options::usage());
             Ok(STATUS_FAILED)
         }
-        Ok(Request::Version) => terminal::print(format!("{}\n", options::version())).map(|()| 0),
-        Ok(Request::Run(options)) => run(*options),
+        Ok(CliRequest::Version) => terminal::print(format!("{}\n", options::version())).map(|()| 0),
+        Ok(CliRequest::Run(options)) => run(*options),
         Err(failure) => Err(failure),
     };
     ExitCode::from(match done {
@@ -66,18 +66,18 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 /// Runs what the options ask for. Returns the exit status.
-fn run(mut options: Options) -> Result<u8, Failure> {
+fn run(mut options: CliOptions) -> Result<u8, Failure> {
     if options.asks_password {
         options.password = Some(terminal::ask_password()?);
     }
     match options.mode {
-        Mode::Latency(report) => latency::run(&options, report),
-        Mode::IntrinsicLatency { secs } => latency::intrinsic(secs),
-        Mode::Stat => stat::run(&options),
-        Mode::Pipe => pipe::run(&options),
-        Mode::Check => check::run(&options),
-        Mode::Command if options.command.is_empty() => repl::run(&options),
-        Mode::Command => match own_command(&options) {
+        RunMode::Latency(report) => latency::run(&options, report),
+        RunMode::IntrinsicLatency { secs } => latency::intrinsic(secs),
+        RunMode::Stat => stat::run(&options),
+        RunMode::Pipe => pipe::run(&options),
+        RunMode::Check => check::run(&options),
+        RunMode::Command if options.command.is_empty() => repl::run(&options),
+        RunMode::Command => match own_command(&options) {
             Some(done) => done,
             None => run_command(options),
         },
@@ -85,7 +85,7 @@ fn run(mut options: Options) -> Result<u8, Failure> {
 }
 
 /// Runs the command if it is one of the tool's own and not the server's.
-fn own_command(options: &Options) -> Option<Result<u8, Failure>> {
+fn own_command(options: &CliOptions) -> Option<Result<u8, Failure>> {
     let word = |index: usize| {
         let word = options.command.get(index)?;
         Some(String::from_utf8_lossy(word).to_ascii_lowercase())
@@ -102,7 +102,7 @@ fn own_command(options: &Options) -> Option<Result<u8, Failure>> {
     }
 }
 
-fn run_command(mut options: Options) -> Result<u8, Failure> {
+fn run_command(mut options: CliOptions) -> Result<u8, Failure> {
     let mut args = std::mem::take(&mut options.command);
     let mut session = Session::new(&options);
     session.connect()?;
@@ -114,7 +114,7 @@ fn run_command(mut options: Options) -> Result<u8, Failure> {
         args.push(last);
     }
     match session.execute_connected(&args, options.repeat)? {
-        Outcome::ErrorReply if options.stops_at_error => Ok(STATUS_FAILED),
+        RequestOutcome::ErrorReply if options.stops_at_error => Ok(STATUS_FAILED),
         _ => Ok(0),
     }
 }

@@ -1,19 +1,19 @@
 //! All nodes of a cluster, found through one of them, and how each sees the others.
 
-use super::connection::{Address, Connection, PROBE_TIMEOUT};
+use super::connection::{PROBE_TIMEOUT, ServerAddress, ServerConnection};
 use super::failure::Failure;
 use super::info::text_of;
-use super::options::Options;
+use super::options::CliOptions;
 use crate::proto::reply_reader::Value;
 
 /// A node, reached or not.
-pub struct Node {
+pub struct NodeView {
     pub id: String,
-    pub address: Address,
-    pub connection: Result<Connection, Failure>,
+    pub address: ServerAddress,
+    pub connection: Result<ServerConnection, Failure>,
 }
 
-impl Node {
+impl NodeView {
     /// Returns the node as it is named to operators: the start of its ID, and its address.
     pub fn label(&self) -> String {
         format!("{} {}", short(&self.id), self.address)
@@ -28,15 +28,15 @@ pub fn short(id: &str) -> &str {
 /// Asks the node of the options for all nodes with HELLO and connects to each.
 ///
 /// Fails only when that first node does.
-pub fn find(options: &Options) -> Result<Vec<Node>, Failure> {
+pub fn find(options: &CliOptions) -> Result<Vec<NodeView>, Failure> {
     find_from(&options.address, options)
 }
 
 /// As [`find`], starting at another node.
-pub fn find_from(address: &Address, options: &Options) -> Result<Vec<Node>, Failure> {
+pub fn find_from(address: &ServerAddress, options: &CliOptions) -> Result<Vec<NodeView>, Failure> {
     let mut entry = open(address, options)?;
     let (own_id, rows) = hello(&mut entry)?;
-    let mut nodes = vec![Node { id: own_id, address: address.clone(), connection: Ok(entry) }];
+    let mut nodes = vec![NodeView { id: own_id, address: address.clone(), connection: Ok(entry) }];
     for (listed_id, address) in rows {
         if nodes.iter().any(|node| node.id == listed_id) {
             continue;
@@ -51,19 +51,21 @@ pub fn find_from(address: &Address, options: &Options) -> Result<Vec<Node>, Fail
             Err(failure) => (listed_id, Err(failure)),
         };
         if nodes.iter().all(|node| node.id != id) {
-            nodes.push(Node { id, address, connection });
+            nodes.push(NodeView { id, address, connection });
         }
     }
     Ok(nodes)
 }
 
 /// Opens a connection that does not wait long for anything.
-pub fn open(address: &Address, options: &Options) -> Result<Connection, Failure> {
-    Connection::open(address, options.password.as_deref(), Some(PROBE_TIMEOUT))
+pub fn open(address: &ServerAddress, options: &CliOptions) -> Result<ServerConnection, Failure> {
+    ServerConnection::open(address, options.password.as_deref(), Some(PROBE_TIMEOUT))
 }
 
 /// Asks for the node's own ID and for all nodes it knows.
-pub fn hello(connection: &mut Connection) -> Result<(String, Vec<(String, Address)>), Failure> {
+pub fn hello(
+    connection: &mut ServerConnection,
+) -> Result<(String, Vec<(String, ServerAddress)>), Failure> {
     let unexpected =
         || Failure::Protocol("HELLO was answered by something else than Disque".into());
     let reply = connection.call(&["HELLO"])?;
@@ -83,8 +85,10 @@ pub fn hello(connection: &mut Connection) -> Result<(String, Vec<(String, Addres
         let [Value::Bulk(id), Value::Bulk(ip), Value::Bulk(port), ..] = row.as_slice() else {
             return Err(unexpected());
         };
-        let address =
-            Address::Tcp { host: text(ip), port: text(port).parse().map_err(|_| unexpected())? };
+        let address = ServerAddress::Tcp {
+            host: text(ip),
+            port: text(port).parse().map_err(|_| unexpected())?,
+        };
         nodes.push((text(id), address));
     }
     Ok((text(own_id), nodes))
@@ -92,18 +96,18 @@ pub fn hello(connection: &mut Connection) -> Result<(String, Vec<(String, Addres
 
 /// One line of CLUSTER NODES: a node as another one sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Peer {
+pub struct NodePeer {
     pub id: String,
     pub address: String,
     flags: Vec<String>,
     is_linked: bool,
 }
 
-impl Peer {
-    fn parse(line: &str) -> Option<Peer> {
+impl NodePeer {
+    fn parse(line: &str) -> Option<NodePeer> {
         let mut words = line.split(' ');
         let (id, address, flags) = (words.next()?, words.next()?, words.next()?);
-        Some(Peer {
+        Some(NodePeer {
             id: id.to_string(),
             address: address.to_string(),
             flags: flags.split(',').map(str::to_string).collect(),
@@ -137,11 +141,11 @@ impl Peer {
 }
 
 /// Asks a node how it sees the cluster.
-pub fn view(connection: &mut Connection) -> Result<Vec<Peer>, Failure> {
+pub fn view(connection: &mut ServerConnection) -> Result<Vec<NodePeer>, Failure> {
     let text = text_of(connection.call(&["CLUSTER", "NODES"])?)?;
     text.lines()
         .map(|line| {
-            Peer::parse(line)
+            NodePeer::parse(line)
                 .ok_or_else(|| Failure::Protocol(format!("CLUSTER NODES has a line '{line}'")))
         })
         .collect()
@@ -154,7 +158,9 @@ mod tests {
     #[test]
     fn a_line_of_cluster_nodes_tells_what_is_wrong() {
         let trouble = |flags: &str, link: &str| {
-            Peer::parse(&format!("id 127.0.0.1:7711 {flags} 0 0 {link}")).expect("a line").trouble()
+            NodePeer::parse(&format!("id 127.0.0.1:7711 {flags} 0 0 {link}"))
+                .expect("a line")
+                .trouble()
         };
         assert_eq!(trouble("myself", "connected"), None);
         assert_eq!(trouble("noflags", "connected"), None);
@@ -163,6 +169,6 @@ mod tests {
         assert_eq!(trouble("fail?", "connected"), Some("possibly failing"));
         assert_eq!(trouble("fail,leaving", "disconnected"), Some("failing"));
         assert_eq!(trouble("handshake", "disconnected"), Some("still in handshake"));
-        assert_eq!(Peer::parse("id 127.0.0.1:7711"), None);
+        assert_eq!(NodePeer::parse("id 127.0.0.1:7711"), None);
     }
 }

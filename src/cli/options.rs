@@ -12,25 +12,25 @@ use std::time::Duration;
 
 use lexopt::prelude::*;
 
-use super::connection::Address;
+use super::connection::ServerAddress;
 use super::failure::Failure;
-use super::output::{Form, Format};
+use super::output::{Format, PrintForm};
 
 /// Seconds --pipe waits for replies after everything was sent. C: DISQUE_CLI_DEFAULT_PIPE_TIMEOUT.
 const PIPE_TIMEOUT_SECS: u64 = 30;
 
 /// What the command line asks for.
 #[derive(Debug)]
-pub enum Request {
-    Run(Box<Options>),
+pub enum CliRequest {
+    Run(Box<CliOptions>),
     Usage,
     Version,
 }
 
 /// A run of the tool.
 #[derive(Debug)]
-pub struct Options {
-    pub address: Address,
+pub struct CliOptions {
+    pub address: ServerAddress,
     pub password: Option<Vec<u8>>,
     /// Ask for the password on the terminal.
     pub asks_password: bool,
@@ -41,7 +41,7 @@ pub struct Options {
     pub format: Format,
     /// An error reply ends the run with status 1.
     pub stops_at_error: bool,
-    pub mode: Mode,
+    pub mode: RunMode,
     /// None: wait for ever.
     pub pipe_timeout: Option<Duration>,
     pub queue_limits: QueueLimits,
@@ -58,7 +58,7 @@ pub enum Repeat {
 
 /// What a run does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum RunMode {
     /// Executes the command, or starts the interactive client when there is none.
     Command,
     Latency(LatencyReport),
@@ -97,9 +97,9 @@ pub struct Surroundings {
     pub password: Option<OsString>,
 }
 
-impl Options {
+impl CliOptions {
     /// Reads the command line, without the program's name.
-    pub fn parse<I>(args: I, surroundings: Surroundings) -> Result<Request, Failure>
+    pub fn parse<I>(args: I, surroundings: Surroundings) -> Result<CliRequest, Failure>
     where
         I: IntoIterator<Item = OsString>,
     {
@@ -107,7 +107,7 @@ impl Options {
         let mut host = "127.0.0.1".to_string();
         let mut port = 7711;
         let mut socket: Option<PathBuf> = None;
-        let mut options = Options::new(surroundings);
+        let mut options = CliOptions::new(surroundings);
         let mut word = String::new();
 
         loop {
@@ -120,10 +120,10 @@ impl Options {
             let bad = |_| unrecognized(&word);
             match parser.next().map_err(bad)? {
                 None => break,
-                Some(Short('h')) if is_last => return Ok(Request::Usage),
+                Some(Short('h')) if is_last => return Ok(CliRequest::Usage),
                 Some(Short('h')) => host = text(parser.value().map_err(bad)?),
-                Some(Long("help")) => return Ok(Request::Usage),
-                Some(Short('v') | Long("version")) => return Ok(Request::Version),
+                Some(Long("help")) => return Ok(CliRequest::Usage),
+                Some(Short('v') | Long("version")) => return Ok(CliRequest::Version),
                 Some(Short('p')) => {
                     port = number(&word, parser.value().map_err(bad)?, "a port, 1 to 65535")?;
                 }
@@ -151,31 +151,31 @@ impl Options {
                 Some(Short('e')) => options.stops_at_error = true,
                 // Nodes of Disque never redirect a client, so there is nothing to follow.
                 Some(Short('c')) => {}
-                Some(Long("raw")) => options.format.form = Form::Raw,
-                Some(Long("no-raw")) => options.format.form = Form::Standard,
-                Some(Long("csv")) => options.format.form = Form::Csv,
-                Some(Long("json")) => options.format.form = Form::Json,
-                Some(Long("latency")) => options.mode = Mode::Latency(LatencyReport::Running),
+                Some(Long("raw")) => options.format.form = PrintForm::Raw,
+                Some(Long("no-raw")) => options.format.form = PrintForm::Standard,
+                Some(Long("csv")) => options.format.form = PrintForm::Csv,
+                Some(Long("json")) => options.format.form = PrintForm::Json,
+                Some(Long("latency")) => options.mode = RunMode::Latency(LatencyReport::Running),
                 Some(Long("latency-history")) => {
-                    options.mode = Mode::Latency(LatencyReport::History);
+                    options.mode = RunMode::Latency(LatencyReport::History);
                 }
                 Some(Long("latency-dist")) => {
-                    options.mode = Mode::Latency(LatencyReport::Distribution);
+                    options.mode = RunMode::Latency(LatencyReport::Distribution);
                 }
                 Some(Long("intrinsic-latency")) => {
                     let value = parser.value().map_err(bad)?;
-                    options.mode = Mode::IntrinsicLatency {
+                    options.mode = RunMode::IntrinsicLatency {
                         secs: number(&word, value, "a number of seconds")?,
                     };
                 }
-                Some(Long("stat")) => options.mode = Mode::Stat,
-                Some(Long("pipe")) => options.mode = Mode::Pipe,
+                Some(Long("stat")) => options.mode = RunMode::Stat,
+                Some(Long("pipe")) => options.mode = RunMode::Pipe,
                 Some(Long("pipe-timeout")) => {
                     let value = parser.value().map_err(bad)?;
                     let secs = number(&word, value, "a number of seconds, 0 for ever")?;
                     options.pipe_timeout = (secs > 0).then(|| Duration::from_secs(secs));
                 }
-                Some(Long("check")) => options.mode = Mode::Check,
+                Some(Long("check")) => options.mode = RunMode::Check,
                 Some(Long("max-length")) => {
                     let value = parser.value().map_err(bad)?;
                     options.queue_limits.length_max =
@@ -201,26 +201,30 @@ impl Options {
             }
         }
         options.address = match socket {
-            Some(path) => Address::Unix(path),
-            None => Address::Tcp { host, port },
+            Some(path) => ServerAddress::Unix(path),
+            None => ServerAddress::Tcp { host, port },
         };
-        Ok(Request::Run(Box::new(options)))
+        Ok(CliRequest::Run(Box::new(options)))
     }
 
-    fn new(surroundings: Surroundings) -> Options {
-        Options {
-            address: Address::Unix(PathBuf::new()),
+    fn new(surroundings: Surroundings) -> CliOptions {
+        CliOptions {
+            address: ServerAddress::Unix(PathBuf::new()),
             password: surroundings.password.map(OsString::into_vec),
             asks_password: false,
             repeat: Repeat::Times(1),
             interval: None,
             last_argument_from_stdin: false,
             format: Format {
-                form: if surroundings.prints_to_terminal { Form::Standard } else { Form::Raw },
+                form: if surroundings.prints_to_terminal {
+                    PrintForm::Standard
+                } else {
+                    PrintForm::Raw
+                },
                 delimiter: b"\n".to_vec(),
             },
             stops_at_error: false,
-            mode: Mode::Command,
+            mode: RunMode::Command,
             pipe_timeout: Some(Duration::from_secs(PIPE_TIMEOUT_SECS)),
             queue_limits: QueueLimits::default(),
             command: Vec::new(),
@@ -368,14 +372,14 @@ Without a command, disque starts in interactive mode: type \"help\" there.
 mod tests {
     use super::*;
 
-    fn parse(line: &str) -> Result<Request, Failure> {
+    fn parse(line: &str) -> Result<CliRequest, Failure> {
         let words = line.split_whitespace().map(OsString::from);
-        Options::parse(words, Surroundings::default())
+        CliOptions::parse(words, Surroundings::default())
     }
 
-    fn options(line: &str) -> Options {
+    fn options(line: &str) -> CliOptions {
         match parse(line) {
-            Ok(Request::Run(options)) => *options,
+            Ok(CliRequest::Run(options)) => *options,
             other => panic!("{line}: {other:?}"),
         }
     }
@@ -391,12 +395,12 @@ mod tests {
         assert_eq!(options.address.to_string(), "db1:7");
         assert_eq!(options.repeat, Repeat::Endless);
         assert_eq!(options.command, [&b"addjob"[..], b"-5", b"--raw"]);
-        assert_eq!(options.format.form, Form::Raw);
+        assert_eq!(options.format.form, PrintForm::Raw);
     }
 
     #[test]
     fn h_alone_is_help_and_h_with_a_word_is_the_host() {
-        assert!(matches!(parse("-p 7 -h"), Ok(Request::Usage)));
+        assert!(matches!(parse("-p 7 -h"), Ok(CliRequest::Usage)));
         assert_eq!(options("-h --help").address.to_string(), "--help:7711");
     }
 
@@ -434,15 +438,16 @@ mod tests {
     fn the_environment_gives_a_password_and_a_overrides_it() {
         let surroundings =
             || Surroundings { prints_to_terminal: true, password: Some("env".into()) };
-        let parse =
-            |words: &[&str]| match Options::parse(words.iter().map(OsString::from), surroundings())
-            {
-                Ok(Request::Run(options)) => *options,
-                other => panic!("{other:?}"),
-            };
+        let parse = |words: &[&str]| match CliOptions::parse(
+            words.iter().map(OsString::from),
+            surroundings(),
+        ) {
+            Ok(CliRequest::Run(options)) => *options,
+            other => panic!("{other:?}"),
+        };
         assert_eq!(parse(&["ping"]).password.as_deref(), Some(&b"env"[..]));
         assert_eq!(parse(&["-a", "arg"]).password.as_deref(), Some(&b"arg"[..]));
-        assert_eq!(parse(&[]).format.form, Form::Standard);
+        assert_eq!(parse(&[]).format.form, PrintForm::Standard);
     }
 
     #[test]
@@ -453,7 +458,7 @@ mod tests {
                 let with_number = line.split(' ').next().map(|option| format!("{option} 0"));
                 let accepted = [Some(line), with_number].into_iter().flatten().any(|line| {
                     parse(&line).is_ok_and(|request| match request {
-                        Request::Run(options) => options.command.len() <= 1,
+                        CliRequest::Run(options) => options.command.len() <= 1,
                         _ => true,
                     })
                 });

@@ -8,7 +8,7 @@ use crate::proto::reply_reader::Value;
 
 /// A way to print replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub enum PrintForm {
     /// Types shown, strings quoted, arrays numbered: for people.
     Standard,
     /// Just the bytes: for pipes.
@@ -22,7 +22,7 @@ pub enum Form {
 /// How a reply is printed.
 #[derive(Debug, Clone)]
 pub struct Format {
-    pub form: Form,
+    pub form: PrintForm,
     /// What stands between the elements of an array in raw form.
     pub delimiter: Vec<u8>,
 }
@@ -35,17 +35,17 @@ impl Format {
     pub fn render(&self, args: &[Vec<u8>], value: &Value) -> Vec<u8> {
         let mut out = Vec::new();
         match self.form {
-            Form::Json => {
+            PrintForm::Json => {
                 write_json(value, &mut out);
                 out.push(b'\n');
             }
             _ if replies_with_text(args) => write_raw(value, &self.delimiter, &mut out),
-            Form::Standard => write_standard(value, "", &mut out),
-            Form::Raw => {
+            PrintForm::Standard => write_standard(value, "", &mut out),
+            PrintForm::Raw => {
                 write_raw(value, &self.delimiter, &mut out);
                 out.push(b'\n');
             }
-            Form::Csv => {
+            PrintForm::Csv => {
                 write_csv(value, &mut out);
                 out.push(b'\n');
             }
@@ -239,7 +239,7 @@ mod tests {
         Value::Bulk(text.as_bytes().to_vec())
     }
 
-    fn render(form: Form, value: &Value) -> String {
+    fn render(form: PrintForm, value: &Value) -> String {
         let format = Format { form, delimiter: b"\n".to_vec() };
         String::from_utf8(format.render(&[b"ANY".to_vec()], value)).expect("text")
     }
@@ -249,7 +249,7 @@ mod tests {
         let row = Value::Array(vec![bulk("q"), Value::Integer(7)]);
         let mut items = vec![row];
         items.extend((0..9).map(|_| Value::NullBulk));
-        let text = render(Form::Standard, &Value::Array(items));
+        let text = render(PrintForm::Standard, &Value::Array(items));
         let mut lines = text.lines();
         assert_eq!(lines.next(), Some(" 1) 1) \"q\""));
         assert_eq!(lines.next(), Some("    2) (integer) 7"));
@@ -266,7 +266,7 @@ mod tests {
             Value::Error(b"ERR no".to_vec()),
         ]);
         assert_eq!(
-            render(Form::Json, &value),
+            render(PrintForm::Json, &value),
             "[\"a\\\"\\n\\u0001é\",{\"base64\":\"//4=\"},null,{\"error\":\"ERR no\"}]\n"
         );
     }

@@ -9,9 +9,9 @@ use std::io::{self, Write};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use super::connection::{Connection, Stream};
+use super::connection::{ServerConnection, ServerSocket};
 use super::failure::{Failure, STATUS_FAILED};
-use super::options::Options;
+use super::options::CliOptions;
 use super::terminal;
 use crate::base::reason::reason;
 use crate::proto::reply_reader::Value;
@@ -21,8 +21,9 @@ use crate::proto::request;
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Sends all of standard input and returns 1 when a reply was an error or missing.
-pub fn run(options: &Options) -> Result<u8, Failure> {
-    let mut connection = Connection::open(&options.address, options.password.as_deref(), None)?;
+pub fn run(options: &CliOptions) -> Result<u8, Failure> {
+    let mut connection =
+        ServerConnection::open(&options.address, options.password.as_deref(), None)?;
     connection.limit_waiting(LOOK_EVERY)?;
     let mark = random_mark()?;
     let (mut socket, own_mark) = (connection.raw_writer()?, mark.clone());
@@ -78,7 +79,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     result.map(|()| if errors > 0 { STATUS_FAILED } else { 0 })
 }
 
-fn send_input(socket: &mut Stream, mark: &[u8]) -> Result<(), Failure> {
+fn send_input(socket: &mut ServerSocket, mark: &[u8]) -> Result<(), Failure> {
     io::copy(&mut io::stdin().lock(), socket)
         .map_err(|error| Failure::Told(format!("Error sending the input: {}", reason(&error))))?;
     terminal::print("All data transferred. Waiting for the last reply...\n")?;

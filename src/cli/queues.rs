@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use super::connection::Connection;
+use super::connection::ServerConnection;
 use super::failure::Failure;
-use super::nodes::{self, Node};
-use super::options::{Options, Repeat};
-use super::output::{Form, write_json_string};
+use super::nodes::{self, NodeView};
+use super::options::{CliOptions, Repeat};
+use super::output::{PrintForm, write_json_string};
 use super::terminal::{self, CLEAR_SCREEN};
 use crate::proto::quoting;
 use crate::proto::reply_reader::Value;
@@ -24,7 +24,7 @@ const SCAN_COUNT: &str = "1000";
 const LINES_AROUND: usize = 4;
 
 /// Prints all queues once. Returns the exit status.
-pub fn run(options: &Options) -> Result<u8, Failure> {
+pub fn run(options: &CliOptions) -> Result<u8, Failure> {
     let mut nodes = nodes::find(options)?;
     let before = Survey::take(&mut nodes);
     std::thread::sleep(options.interval.unwrap_or(SURVEY_EVERY));
@@ -34,14 +34,14 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     }
     let rows = rows(&before, &after);
     terminal::print(match options.format.form {
-        Form::Json => json(&rows),
+        PrintForm::Json => json(&rows),
         _ => table(&rows, usize::MAX),
     })?;
     Ok(u8::from(!after.left_out.is_empty()))
 }
 
 /// Prints all queues again and again; `-r` says how often.
-pub fn top(options: &Options) -> Result<u8, Failure> {
+pub fn top(options: &CliOptions) -> Result<u8, Failure> {
     let mut before = Survey::take(&mut nodes::find(options)?);
     let mut shown = 0;
     // Once is the default of -r, and no sensible wish here.
@@ -68,7 +68,7 @@ pub fn top(options: &Options) -> Result<u8, Failure> {
     Ok(0)
 }
 
-fn page(rows: &[Row], survey: &Survey) -> String {
+fn page(rows: &[QueueRow], survey: &Survey) -> String {
     let queued: u64 = rows.iter().map(|row| row.length).sum();
     let mut page =
         format!("{} nodes, {} queues, {queued} jobs queued", survey.nodes.len(), rows.len());
@@ -89,19 +89,19 @@ pub struct QueueNumbers {
     jobs_in: u64,
     jobs_out: u64,
     blocked: u64,
-    pause: Pause,
+    pause: PauseState,
 }
 
 /// Which ways a queue is closed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Pause {
+struct PauseState {
     is_in: bool,
     is_out: bool,
 }
 
-impl Pause {
-    fn parse(word: &str) -> Pause {
-        Pause { is_in: matches!(word, "in" | "all"), is_out: matches!(word, "out" | "all") }
+impl PauseState {
+    fn parse(word: &str) -> PauseState {
+        PauseState { is_in: matches!(word, "in" | "all"), is_out: matches!(word, "out" | "all") }
     }
 
     fn name(self) -> &'static str {
@@ -126,7 +126,7 @@ struct Survey {
 }
 
 impl Survey {
-    fn take(nodes: &mut [Node]) -> Survey {
+    fn take(nodes: &mut [NodeView]) -> Survey {
         let mut survey =
             Survey { taken_at: Instant::now(), nodes: BTreeMap::new(), left_out: Vec::new() };
         for node in nodes {
@@ -147,13 +147,13 @@ impl Survey {
 }
 
 /// Asks one node for all its queues.
-fn all_queues(connection: &mut Connection) -> Result<Queues, Failure> {
+fn all_queues(connection: &mut ServerConnection) -> Result<Queues, Failure> {
     let names = queue_names(connection)?;
     numbers_of(connection, &names)
 }
 
 /// Asks one node for the names of all its queues.
-pub fn queue_names(connection: &mut Connection) -> Result<Vec<Vec<u8>>, Failure> {
+pub fn queue_names(connection: &mut ServerConnection) -> Result<Vec<Vec<u8>>, Failure> {
     let mut names = BTreeMap::new();
     let mut cursor = b"0".to_vec();
     loop {
@@ -175,7 +175,7 @@ pub fn queue_names(connection: &mut Connection) -> Result<Vec<Vec<u8>>, Failure>
 }
 
 /// Asks one node for these queues; one that is gone is left out.
-pub fn numbers_of(connection: &mut Connection, names: &[Vec<u8>]) -> Result<Queues, Failure> {
+pub fn numbers_of(connection: &mut ServerConnection, names: &[Vec<u8>]) -> Result<Queues, Failure> {
     let each = |command: &str, names: &[Vec<u8>], last: &[&str]| -> Vec<Vec<Vec<u8>>> {
         let request = |name: &Vec<u8>| {
             let mut request = vec![command.as_bytes().to_vec(), name.clone()];
@@ -224,8 +224,8 @@ fn stat_numbers(fields: &[Value]) -> QueueNumbers {
         _ => 0,
     };
     let pause = match value_of(fields, "pause") {
-        Some(Value::Bulk(word)) => Pause::parse(&String::from_utf8_lossy(word)),
-        _ => Pause::default(),
+        Some(Value::Bulk(word)) => PauseState::parse(&String::from_utf8_lossy(word)),
+        _ => PauseState::default(),
     };
     QueueNumbers {
         length: number("len"),
@@ -256,7 +256,7 @@ fn first_id(peeked: &Value) -> Option<Vec<u8>> {
 }
 
 /// Reads the node's own clock, by which its jobs were dated.
-fn node_clock_ms(connection: &mut Connection) -> Result<u64, Failure> {
+fn node_clock_ms(connection: &mut ServerConnection) -> Result<u64, Failure> {
     let reply = connection.call(&["TIME"])?;
     let number = |value: &Value| -> Option<u64> {
         match value {
@@ -289,21 +289,21 @@ fn unexpected(command: &str) -> Failure {
 
 /// One queue of the whole cluster.
 #[derive(Debug, PartialEq)]
-struct Row {
+struct QueueRow {
     name: Vec<u8>,
     length: u64,
     oldest_age: Option<Duration>,
     in_per_sec: f64,
     out_per_sec: f64,
     blocked: u64,
-    pause: Pause,
+    pause: PauseState,
     nodes: u64,
 }
 
 /// Adds the nodes up, the longest queue first.
-fn rows(before: &Survey, after: &Survey) -> Vec<Row> {
+fn rows(before: &Survey, after: &Survey) -> Vec<QueueRow> {
     let secs = after.taken_at.duration_since(before.taken_at).as_secs_f64();
-    let mut rows: BTreeMap<&[u8], Row> = BTreeMap::new();
+    let mut rows: BTreeMap<&[u8], QueueRow> = BTreeMap::new();
     for (node, queues) in &after.nodes {
         let earlier = before.nodes.get(node);
         for (name, numbers) in queues {
@@ -311,14 +311,14 @@ fn rows(before: &Survey, after: &Survey) -> Vec<Row> {
             let then = earlier.map(|queues| queues.get(name).cloned().unwrap_or_default());
             let then = then.as_ref().unwrap_or(numbers);
             let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / secs;
-            let row = rows.entry(name).or_insert_with(|| Row {
+            let row = rows.entry(name).or_insert_with(|| QueueRow {
                 name: name.clone(),
                 length: 0,
                 oldest_age: None,
                 in_per_sec: 0.0,
                 out_per_sec: 0.0,
                 blocked: 0,
-                pause: Pause::default(),
+                pause: PauseState::default(),
                 nodes: 0,
             });
             row.length += numbers.length;
@@ -331,12 +331,12 @@ fn rows(before: &Survey, after: &Survey) -> Vec<Row> {
             row.nodes += 1;
         }
     }
-    let mut rows: Vec<Row> = rows.into_values().collect();
+    let mut rows: Vec<QueueRow> = rows.into_values().collect();
     rows.sort_by(|a, b| b.length.cmp(&a.length).then_with(|| a.name.cmp(&b.name)));
     rows
 }
 
-fn table(rows: &[Row], rows_max: usize) -> String {
+fn table(rows: &[QueueRow], rows_max: usize) -> String {
     let names: Vec<String> = rows.iter().map(|row| shown_name(&row.name)).collect();
     let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max(5);
     let mut out = format!(
@@ -359,7 +359,7 @@ fn table(rows: &[Row], rows_max: usize) -> String {
     out
 }
 
-fn json(rows: &[Row]) -> String {
+fn json(rows: &[QueueRow]) -> String {
     let mut out = Vec::new();
     for (index, row) in rows.iter().enumerate() {
         out.extend_from_slice(if index == 0 { b"{\"queue\":" } else { b",\n {\"queue\":" });
@@ -415,7 +415,7 @@ mod tests {
             jobs_in,
             jobs_out: jobs_in - length,
             blocked: 1,
-            pause: Pause::parse(pause),
+            pause: PauseState::parse(pause),
         }
     }
 

@@ -18,11 +18,11 @@ use rustyline::history::MemHistory;
 use rustyline::validate::Validator;
 use rustyline::{CompletionType, Config, Context, Editor, Helper};
 
-use super::connection::Address;
+use super::connection::ServerAddress;
 use super::failure::{Failure, STATUS_FAILED};
 use super::help;
-use super::options::{Options, Repeat};
-use super::session::{Outcome, Session, show_help};
+use super::options::{CliOptions, Repeat};
+use super::session::{RequestOutcome, Session, show_help};
 use super::terminal::{self, CLEAR_SCREEN};
 use crate::base::reason::reason;
 use crate::proto::quoting;
@@ -33,7 +33,7 @@ const SLOW: Duration = Duration::from_millis(500);
 const HISTORY_MAX: usize = 1000;
 
 /// Runs the client until the input ends. Returns the exit status.
-pub fn run(options: &Options) -> Result<u8, Failure> {
+pub fn run(options: &CliOptions) -> Result<u8, Failure> {
     let mut session = Session::new(options);
     if let Err(failure) = session.connect() {
         eprintln!("{failure}");
@@ -51,7 +51,7 @@ enum Next {
     Quit,
 }
 
-fn read_lines(session: &mut Session<'_>, options: &Options) -> Result<u8, Failure> {
+fn read_lines(session: &mut Session<'_>, options: &CliOptions) -> Result<u8, Failure> {
     let mut input = io::stdin().lock();
     let mut line = Vec::new();
     loop {
@@ -68,7 +68,7 @@ fn read_lines(session: &mut Session<'_>, options: &Options) -> Result<u8, Failur
         }
         match run_line(session, &line) {
             Ok((Next::Quit, _)) => return Ok(0),
-            Ok((Next::Line, Outcome::ErrorReply)) if options.stops_at_error => {
+            Ok((Next::Line, RequestOutcome::ErrorReply)) if options.stops_at_error => {
                 return Ok(STATUS_FAILED);
             }
             Ok(_) => {}
@@ -117,23 +117,23 @@ fn edit_lines(session: &mut Session<'_>) -> Result<u8, Failure> {
 }
 
 /// Runs one line: a local command, or one for the server.
-fn run_line(session: &mut Session<'_>, line: &[u8]) -> Result<(Next, Outcome), Failure> {
+fn run_line(session: &mut Session<'_>, line: &[u8]) -> Result<(Next, RequestOutcome), Failure> {
     let Ok(args) = quoting::split(line) else {
         terminal::print("Invalid argument(s)\n")?;
-        return Ok((Next::Line, Outcome::Served));
+        return Ok((Next::Line, RequestOutcome::Served));
     };
     let word = args.first().map(|first| first.to_ascii_lowercase());
     let outcome = match (word.as_deref(), args.as_slice()) {
-        (None, _) => Outcome::Served,
-        (Some(b"quit" | b"exit"), _) => return Ok((Next::Quit, Outcome::Served)),
+        (None, _) => RequestOutcome::Served,
+        (Some(b"quit" | b"exit"), _) => return Ok((Next::Quit, RequestOutcome::Served)),
         (Some(b"clear"), [_]) => {
             terminal::print(CLEAR_SCREEN)?;
-            Outcome::Served
+            RequestOutcome::Served
         }
         (Some(b"connect"), [_, host, port]) => {
             session.address = typed_address(host, port)?;
             session.connect()?;
-            Outcome::Served
+            RequestOutcome::Served
         }
         _ => execute(session, &args)?,
     };
@@ -141,7 +141,7 @@ fn run_line(session: &mut Session<'_>, line: &[u8]) -> Result<(Next, Outcome), F
 }
 
 /// Executes a command, as often as a number in front of it says.
-fn execute(session: &mut Session<'_>, args: &[Vec<u8>]) -> Result<Outcome, Failure> {
+fn execute(session: &mut Session<'_>, args: &[Vec<u8>]) -> Result<RequestOutcome, Failure> {
     let (repeat, args) = match args {
         [number, rest @ ..] if !rest.is_empty() => match leading_count(number) {
             Some(repeat) => (repeat, rest),
@@ -150,7 +150,7 @@ fn execute(session: &mut Session<'_>, args: &[Vec<u8>]) -> Result<Outcome, Failu
         _ => (Repeat::Times(1), args),
     };
     if let Some(shown) = show_help(args) {
-        return shown.map(|()| Outcome::Served);
+        return shown.map(|()| RequestOutcome::Served);
     }
     let start = Instant::now();
     let outcome = session.execute(args, repeat);
@@ -169,12 +169,12 @@ fn leading_count(word: &[u8]) -> Option<Repeat> {
 }
 
 /// Differs from C: leaves a unix socket behind, because the host and port were just asked for.
-fn typed_address(host: &[u8], port: &[u8]) -> Result<Address, Failure> {
+fn typed_address(host: &[u8], port: &[u8]) -> Result<ServerAddress, Failure> {
     let port_text = String::from_utf8_lossy(port);
     let port = port_text.parse().map_err(|_| {
         Failure::Told(format!("connect takes a host and a port, not '{port_text}'"))
     })?;
-    Ok(Address::Tcp { host: String::from_utf8_lossy(host).into_owned(), port })
+    Ok(ServerAddress::Tcp { host: String::from_utf8_lossy(host).into_owned(), port })
 }
 
 /// Returns whether a line may go into the history file: passwords may not.

@@ -2,30 +2,30 @@
 //!
 //! The one-shot command and the interactive client both run on a [`Session`].
 
-use super::connection::{Address, Connection};
+use super::connection::{ServerAddress, ServerConnection};
 use super::failure::Failure;
 use super::help::{self, Colour};
-use super::options::{Options, Repeat};
+use super::options::{CliOptions, Repeat};
 use super::terminal;
 use crate::proto::reply_reader::Value;
 
 /// How the server answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum RequestOutcome {
     Served,
     ErrorReply,
 }
 
 /// A server to talk to, connected or not.
 pub struct Session<'a> {
-    options: &'a Options,
-    pub address: Address,
-    connection: Option<Connection>,
+    options: &'a CliOptions,
+    pub address: ServerAddress,
+    connection: Option<ServerConnection>,
 }
 
 impl<'a> Session<'a> {
     /// Prepares a session with the server the options name.
-    pub fn new(options: &'a Options) -> Self {
+    pub fn new(options: &'a CliOptions) -> Self {
         Session { options, address: options.address.clone(), connection: None }
     }
 
@@ -33,7 +33,7 @@ impl<'a> Session<'a> {
     pub fn connect(&mut self) -> Result<(), Failure> {
         self.connection = None;
         let password = self.options.password.as_deref();
-        self.connection = Some(Connection::open(&self.address, password, None)?);
+        self.connection = Some(ServerConnection::open(&self.address, password, None)?);
         Ok(())
     }
 
@@ -48,7 +48,7 @@ impl<'a> Session<'a> {
     /// Executes a command and prints its replies, connecting first if need be.
     ///
     /// A lost connection is made anew once, and the command sent again.
-    pub fn execute(&mut self, args: &[Vec<u8>], repeat: Repeat) -> Result<Outcome, Failure> {
+    pub fn execute(&mut self, args: &[Vec<u8>], repeat: Repeat) -> Result<RequestOutcome, Failure> {
         if self.connection.is_some() {
             match self.execute_connected(args, repeat) {
                 Err(failure) if failure.is_lost_connection() => {}
@@ -64,14 +64,14 @@ impl<'a> Session<'a> {
         &mut self,
         args: &[Vec<u8>],
         repeat: Repeat,
-    ) -> Result<Outcome, Failure> {
+    ) -> Result<RequestOutcome, Failure> {
         let connection = self.connection.as_mut().ok_or(Failure::Closed)?;
         let done = converse(connection, self.options, args, repeat);
         match done {
             // The server hangs up instead of answering when it shuts down.
             Err(failure) if failure.is_lost_connection() && is_word(args, "shutdown") => {
                 self.connection = None;
-                Ok(Outcome::Served)
+                Ok(RequestOutcome::Served)
             }
             Err(failure) => {
                 self.connection = None;
@@ -96,11 +96,11 @@ fn is_word(args: &[Vec<u8>], word: &str) -> bool {
 }
 
 fn converse(
-    connection: &mut Connection,
-    options: &Options,
+    connection: &mut ServerConnection,
+    options: &CliOptions,
     args: &[Vec<u8>],
     repeat: Repeat,
-) -> Result<Outcome, Failure> {
+) -> Result<RequestOutcome, Failure> {
     let mut done = 0;
     while repeat == Repeat::Endless || repeat != Repeat::Times(done) {
         connection.send(args)?;
@@ -108,7 +108,7 @@ fn converse(
             let reply = connection.receive()?;
             terminal::print(options.format.render(args, &reply))?;
             if options.stops_at_error && matches!(reply, Value::Error(_)) {
-                return Ok(Outcome::ErrorReply);
+                return Ok(RequestOutcome::ErrorReply);
             }
             // After MONITOR, lines come until somebody hangs up.
             if !is_word(args, "monitor") || matches!(reply, Value::Error(_)) {
@@ -120,5 +120,5 @@ fn converse(
         }
         done += 1;
     }
-    Ok(Outcome::Served)
+    Ok(RequestOutcome::Served)
 }

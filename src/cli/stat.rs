@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use super::connection::Connection;
+use super::connection::ServerConnection;
 use super::failure::Failure;
 use super::info::{Info, human_bytes};
-use super::options::Options;
+use super::options::CliOptions;
 use super::terminal;
 
 /// Lines between two headings.
@@ -21,8 +21,8 @@ jobs       mem      clients blocked requests            connections
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Prints lines until the process is ended.
-pub fn run(options: &Options) -> Result<u8, Failure> {
-    let open = || Connection::open(&options.address, options.password.as_deref(), None);
+pub fn run(options: &CliOptions) -> Result<u8, Failure> {
+    let open = || ServerConnection::open(&options.address, options.password.as_deref(), None);
     let mut connection = open()?;
     let mut requests_before = None;
     for line in 0_u64.. {
@@ -42,7 +42,9 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     Ok(0)
 }
 
-fn reconnect(open: &impl Fn() -> Result<Connection, Failure>) -> Result<Connection, Failure> {
+fn reconnect(
+    open: &impl Fn() -> Result<ServerConnection, Failure>,
+) -> Result<ServerConnection, Failure> {
     for attempt in 1_u64.. {
         terminal::print(format!("Reconnecting ({attempt})...\r"))?;
         match open() {

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use crate::base::limits::JOBS_PER_MESSAGE_MAX;
 use crate::base::time::MonoMs;
-use crate::proto::bus::{Abilities, Jobs, MessageFlags};
+use crate::proto::bus::{Abilities, MessageFlags, YourJobs};
 use crate::proto::job_record::JobRecord;
 
 use super::Engine;
@@ -172,7 +172,7 @@ impl Engine {
     }
 
     /// YOURJOBS: a node lends jobs; they go straight to their queues, paused or not.
-    pub(super) fn on_your_jobs(&mut self, from: NodeRef, jobs: Jobs<'_>) {
+    pub(super) fn on_your_jobs(&mut self, from: NodeRef, jobs: YourJobs<'_>) {
         for record in jobs.iter() {
             if let Some(q) = self.queues.find(record.queue)
                 && let Some(queue) = self.queues[q].live_mut()

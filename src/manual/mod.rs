@@ -11,13 +11,13 @@ pub struct Page {
     /// One sentence, without its full stop.
     pub summary: &'static str,
     /// One syntax for most commands, one for each subcommand of the others.
-    pub forms: &'static [Form],
+    pub forms: &'static [Usage],
     /// Error texts, what differs from call to call in angle brackets.
     pub errors: &'static [&'static str],
 }
 
 /// One way to call a command.
-pub struct Form {
+pub struct Usage {
     pub syntax: &'static str,
     pub reply: &'static str,
 }
@@ -47,8 +47,8 @@ impl Group {
     }
 }
 
-const fn form(syntax: &'static str, reply: &'static str) -> Form {
-    Form { syntax, reply }
+const fn form(syntax: &'static str, reply: &'static str) -> Usage {
+    Usage { syntax, reply }
 }
 
 const SYNTAX: &str = "ERR syntax error";

@@ -58,7 +58,7 @@ pub enum Framing {
 
 /// What became of a connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum ConnectProgress {
     Connecting,
     /// The link has come up just now.
     CameUp,
@@ -127,16 +127,16 @@ impl Link {
     }
 
     /// Asks how the connect went, at a writable event. An error: it failed.
-    pub fn progress(&mut self) -> io::Result<Progress> {
+    pub fn progress(&mut self) -> io::Result<ConnectProgress> {
         if self.state == State::Up {
-            return Ok(Progress::Up);
+            return Ok(ConnectProgress::Up);
         }
         if !self.stream.is_connected()? {
-            return Ok(Progress::Connecting);
+            return Ok(ConnectProgress::Connecting);
         }
         self.state = State::Up;
         self.local = self.stream.local_ip()?;
-        Ok(Progress::CameUp)
+        Ok(ConnectProgress::CameUp)
     }
 
     /// This end's address; peers tell a node's address by it.
@@ -217,7 +217,7 @@ mod tests {
         let mut event_loop = EventLoop::new()?;
         let mut link = Link::connect(peer, source, &event_loop, TOKEN)?;
         let mut events = Vec::new();
-        while link.progress()? == Progress::Connecting {
+        while link.progress()? == ConnectProgress::Connecting {
             event_loop.poll(None, &mut events)?;
         }
         Ok(link)
@@ -230,7 +230,7 @@ mod tests {
         let source = IpAddr::from([127, 0, 0, 2]);
         let mut link = outcome(peer, Some(source)).expect("connected");
         assert_eq!((link.local(), link.peer()), (source, peer.ip()));
-        assert_eq!(link.progress().expect("still up"), Progress::Up);
+        assert_eq!(link.progress().expect("still up"), ConnectProgress::Up);
     }
 
     #[test]

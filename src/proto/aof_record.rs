@@ -97,11 +97,11 @@ pub fn append_del_job(out: &mut Vec<u8>, id: &JobId) {
 /// input ends before the record does, or has nothing but zeros from some byte of its
 /// framing on.
 pub fn next(input: &[u8]) -> Result<Option<(usize, AofRecord<'_>)>, AofError> {
-    let mut cursor = Cursor { input, at: 0 };
+    let mut cursor = RecordCursor { input, at: 0 };
     match take_record(&mut cursor) {
         Ok(record) => Ok(Some((cursor.at, record))),
-        Err(Stop::InputEnds) => Ok(None),
-        Err(Stop::Damaged(error)) => {
+        Err(RecordStop::InputEnds) => Ok(None),
+        Err(RecordStop::Damaged(error)) => {
             let rest = input.get(error.offset..).unwrap_or_default();
             // A file that had grown before its bytes were written ends in zeros.
             if rest.iter().all(|&byte| byte == 0) { Ok(None) } else { Err(error) }
@@ -109,31 +109,31 @@ pub fn next(input: &[u8]) -> Result<Option<(usize, AofRecord<'_>)>, AofError> {
     }
 }
 
-enum Stop {
+enum RecordStop {
     InputEnds,
     Damaged(AofError),
 }
 
-enum Command {
+enum RecordKind {
     LoadJob,
     DelJob,
 }
 
-fn take_record<'a>(cursor: &mut Cursor<'a>) -> Result<AofRecord<'a>, Stop> {
+fn take_record<'a>(cursor: &mut RecordCursor<'a>) -> Result<AofRecord<'a>, RecordStop> {
     let start = cursor.at;
     let word_count = cursor.number_line(b'*')?;
     if word_count != 2 {
         return Err(damaged(start, AofDamage::WrongArity(word_count)));
     }
     match take_command(cursor)? {
-        Command::LoadJob => {
+        RecordKind::LoadJob => {
             let (at, bytes) = cursor.argument(RECORD_LEN_MAX)?;
             let mut reader = Reader::new(bytes);
             JobRecord::decode(&mut reader)
                 .and_then(|record| reader.finish().map(|()| AofRecord::LoadJob(record)))
                 .map_err(|error| damaged(at, AofDamage::BadJob(error)))
         }
-        Command::DelJob => {
+        RecordKind::DelJob => {
             let (at, bytes) = cursor.argument(JOB_ID_LEN)?;
             let id = JobId::parse(bytes).ok_or(damaged(at, AofDamage::BadJobId))?;
             Ok(AofRecord::DelJob(id))
@@ -142,11 +142,11 @@ fn take_record<'a>(cursor: &mut Cursor<'a>) -> Result<AofRecord<'a>, Stop> {
 }
 
 /// Takes the name, in either case as the C server does.
-fn take_command(cursor: &mut Cursor<'_>) -> Result<Command, Stop> {
+fn take_command(cursor: &mut RecordCursor<'_>) -> Result<RecordKind, RecordStop> {
     let start = cursor.at;
     let (name, command): (&[u8], _) = match cursor.number_line(b'$')? {
-        7 => (b"LOADJOB", Command::LoadJob),
-        6 => (b"DELJOB", Command::DelJob),
+        7 => (b"LOADJOB", RecordKind::LoadJob),
+        6 => (b"DELJOB", RecordKind::DelJob),
         _ => return Err(damaged(start, AofDamage::UnknownCommand)),
     };
     for expected in name {
@@ -158,23 +158,23 @@ fn take_command(cursor: &mut Cursor<'_>) -> Result<Command, Stop> {
     Ok(command)
 }
 
-fn damaged(offset: usize, reason: AofDamage) -> Stop {
-    Stop::Damaged(AofError { offset, reason })
+fn damaged(offset: usize, reason: AofDamage) -> RecordStop {
+    RecordStop::Damaged(AofError { offset, reason })
 }
 
-struct Cursor<'a> {
+struct RecordCursor<'a> {
     input: &'a [u8],
     at: usize,
 }
 
-impl<'a> Cursor<'a> {
-    fn byte(&mut self) -> Result<u8, Stop> {
-        let byte = *self.input.get(self.at).ok_or(Stop::InputEnds)?;
+impl<'a> RecordCursor<'a> {
+    fn byte(&mut self) -> Result<u8, RecordStop> {
+        let byte = *self.input.get(self.at).ok_or(RecordStop::InputEnds)?;
         self.at += 1;
         Ok(byte)
     }
 
-    fn expect(&mut self, expected: u8) -> Result<(), Stop> {
+    fn expect(&mut self, expected: u8) -> Result<(), RecordStop> {
         if self.byte()? == expected {
             Ok(())
         } else {
@@ -182,13 +182,13 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    fn line_end(&mut self) -> Result<(), Stop> {
+    fn line_end(&mut self) -> Result<(), RecordStop> {
         self.expect(b'\r')?;
         self.expect(b'\n')
     }
 
     /// Takes a line of a type byte and a number.
-    fn number_line(&mut self, kind: u8) -> Result<usize, Stop> {
+    fn number_line(&mut self, kind: u8) -> Result<usize, RecordStop> {
         self.expect(kind)?;
         let mut value = None;
         loop {
@@ -209,14 +209,14 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes an argument with its length in front, and tells where its bytes begin.
-    fn argument(&mut self, len_max: usize) -> Result<(usize, &'a [u8]), Stop> {
+    fn argument(&mut self, len_max: usize) -> Result<(usize, &'a [u8]), RecordStop> {
         let line_at = self.at;
         let len = self.number_line(b'$')?;
         if len > len_max {
             return Err(damaged(line_at, AofDamage::TooLong));
         }
         let at = self.at;
-        let bytes = self.input.get(at..at + len).ok_or(Stop::InputEnds)?;
+        let bytes = self.input.get(at..at + len).ok_or(RecordStop::InputEnds)?;
         self.at += len;
         self.line_end()?;
         Ok((at, bytes))

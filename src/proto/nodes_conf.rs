@@ -111,12 +111,12 @@ fn append_flags(out: &mut Vec<u8>, flags: NodeFlags) {
 pub struct NodesConfError {
     /// From 1.
     pub line: usize,
-    pub reason: Reason,
+    pub reason: LineFault,
 }
 
 /// Why a line is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum LineFault {
     NulByte,
     FieldCount(usize),
     BadId,
@@ -137,18 +137,20 @@ impl fmt::Display for NodesConfError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: ", self.line)?;
         match &self.reason {
-            Reason::NulByte => f.write_str("a NUL byte"),
-            Reason::FieldCount(count) => write!(f, "{count} fields instead of 6"),
-            Reason::BadId => f.write_str("the node ID is not 40 letters and digits"),
-            Reason::DuplicateId(id) => write!(f, "node {id} is there twice"),
-            Reason::BadAddress => f.write_str("the address is not an IP address"),
-            Reason::BadPort => f.write_str("the port is not a number from 0 to 65535"),
-            Reason::BadBusPort => f.write_str("the bus port is not a number from 1 to 65535"),
-            Reason::UnknownFlag(flag) => write!(f, "unknown flag '{flag}'"),
-            Reason::BadTime => f.write_str("a time is not a number"),
-            Reason::BadLinkState => f.write_str("the link is neither connected nor disconnected"),
-            Reason::SecondMyself => f.write_str("a second node is flagged myself"),
-            Reason::NoMyself => f.write_str("the file ends and no node is flagged myself"),
+            LineFault::NulByte => f.write_str("a NUL byte"),
+            LineFault::FieldCount(count) => write!(f, "{count} fields instead of 6"),
+            LineFault::BadId => f.write_str("the node ID is not 40 letters and digits"),
+            LineFault::DuplicateId(id) => write!(f, "node {id} is there twice"),
+            LineFault::BadAddress => f.write_str("the address is not an IP address"),
+            LineFault::BadPort => f.write_str("the port is not a number from 0 to 65535"),
+            LineFault::BadBusPort => f.write_str("the bus port is not a number from 1 to 65535"),
+            LineFault::UnknownFlag(flag) => write!(f, "unknown flag '{flag}'"),
+            LineFault::BadTime => f.write_str("a time is not a number"),
+            LineFault::BadLinkState => {
+                f.write_str("the link is neither connected nor disconnected")
+            }
+            LineFault::SecondMyself => f.write_str("a second node is flagged myself"),
+            LineFault::NoMyself => f.write_str("the file ends and no node is flagged myself"),
         }
     }
 }
@@ -175,7 +177,7 @@ pub fn parse(text: &[u8]) -> Result<Vec<NodeLine>, NodesConfError> {
         line_count += 1;
         let at_line = |reason| NodesConfError { line: line_count, reason };
         if line.contains(&0) {
-            return Err(at_line(Reason::NulByte));
+            return Err(at_line(LineFault::NulByte));
         }
         if let Some(vars) = vars_of(line) {
             bus_ports.extend(parse_bus_port(vars).map_err(at_line)?);
@@ -184,7 +186,7 @@ pub fn parse(text: &[u8]) -> Result<Vec<NodeLine>, NodesConfError> {
         let node = parse_node(line).map_err(at_line)?;
         if node.flags.has(NodeFlags::MYSELF) {
             if has_myself {
-                return Err(at_line(Reason::SecondMyself));
+                return Err(at_line(LineFault::SecondMyself));
             }
             has_myself = true;
         }
@@ -192,7 +194,7 @@ pub fn parse(text: &[u8]) -> Result<Vec<NodeLine>, NodesConfError> {
         nodes.push(node);
     }
     if !has_myself {
-        return Err(NodesConfError { line: line_count, reason: Reason::NoMyself });
+        return Err(NodesConfError { line: line_count, reason: LineFault::NoMyself });
     }
     refuse_duplicates(ids)?;
     for node in &mut nodes {
@@ -205,7 +207,7 @@ fn refuse_duplicates(mut ids: Vec<(NodeId, usize)>) -> Result<(), NodesConfError
     ids.sort_unstable();
     let mut pairs = ids.iter().zip(ids.iter().skip(1));
     match pairs.find(|((first, _), (second, _))| first == second) {
-        Some((_, &(id, line))) => Err(NodesConfError { line, reason: Reason::DuplicateId(id) }),
+        Some((_, &(id, line))) => Err(NodesConfError { line, reason: LineFault::DuplicateId(id) }),
         None => Ok(()),
     }
 }
@@ -218,7 +220,7 @@ fn vars_of(line: &[u8]) -> Option<&[u8]> {
 }
 
 /// Reads what a `vars` line says of a node's bus port, if that is what it is about.
-fn parse_bus_port(vars: &[u8]) -> Result<Option<(NodeId, u16)>, Reason> {
+fn parse_bus_port(vars: &[u8]) -> Result<Option<(NodeId, u16)>, LineFault> {
     let mut words = vars.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
     let Some(id) = words.next().and_then(|name| name.strip_prefix(BUS_PORT_VAR)) else {
         return Ok(None);
@@ -228,14 +230,14 @@ fn parse_bus_port(vars: &[u8]) -> Result<Option<(NodeId, u16)>, Reason> {
         (Some(bus_port), None) => u16::try_from(bus_port).ok().filter(|bus_port| *bus_port != 0),
         _ => None,
     };
-    Ok(Some((id, bus_port.ok_or(Reason::BadBusPort)?)))
+    Ok(Some((id, bus_port.ok_or(LineFault::BadBusPort)?)))
 }
 
-fn parse_node(line: &[u8]) -> Result<NodeLine, Reason> {
+fn parse_node(line: &[u8]) -> Result<NodeLine, LineFault> {
     let mut fields = line.split(|&byte| byte == b' ');
     let field_count = fields.clone().count();
     if field_count != 6 {
-        return Err(Reason::FieldCount(field_count));
+        return Err(LineFault::FieldCount(field_count));
     }
     let mut field = || fields.next().unwrap_or_default();
     let id = parse_id(field())?;
@@ -246,31 +248,31 @@ fn parse_node(line: &[u8]) -> Result<NodeLine, Reason> {
     let link = match field() {
         b"connected" => LinkState::Connected,
         b"disconnected" => LinkState::Disconnected,
-        _ => return Err(Reason::BadLinkState),
+        _ => return Err(LineFault::BadLinkState),
     };
     let unusual_bus_port = None;
     Ok(NodeLine { id, ip, port, flags, ping_sent_at, pong_received_at, link, unusual_bus_port })
 }
 
-fn parse_id(field: &[u8]) -> Result<NodeId, Reason> {
+fn parse_id(field: &[u8]) -> Result<NodeId, LineFault> {
     NodeId::parse(field)
         .filter(|id| id.0.iter().all(u8::is_ascii_alphanumeric))
-        .ok_or(Reason::BadId)
+        .ok_or(LineFault::BadId)
 }
 
 /// Reads `ip:port`. What stands behind the last colon is the port: IPv6 has more of them.
-fn parse_address(field: &[u8]) -> Result<(Option<IpAddr>, u16), Reason> {
-    let text = std::str::from_utf8(field).map_err(|_| Reason::BadAddress)?;
-    let (ip, port) = text.rsplit_once(':').ok_or(Reason::BadAddress)?;
+fn parse_address(field: &[u8]) -> Result<(Option<IpAddr>, u16), LineFault> {
+    let text = std::str::from_utf8(field).map_err(|_| LineFault::BadAddress)?;
+    let (ip, port) = text.rsplit_once(':').ok_or(LineFault::BadAddress)?;
     let ip = match ip {
         "" => None,
-        ip => Some(ip.parse().map_err(|_| Reason::BadAddress)?),
+        ip => Some(ip.parse().map_err(|_| LineFault::BadAddress)?),
     };
     let port = number::parse_digits(port.as_bytes()).and_then(|port| u16::try_from(port).ok());
-    Ok((ip, port.ok_or(Reason::BadPort)?))
+    Ok((ip, port.ok_or(LineFault::BadPort)?))
 }
 
-fn parse_flags(field: &[u8]) -> Result<NodeFlags, Reason> {
+fn parse_flags(field: &[u8]) -> Result<NodeFlags, LineFault> {
     field.split(|&byte| byte == b',').try_fold(NodeFlags::default(), |flags, name| {
         if name.eq_ignore_ascii_case(NO_FLAGS.as_bytes()) {
             return Ok(flags);
@@ -279,13 +281,13 @@ fn parse_flags(field: &[u8]) -> Result<NodeFlags, Reason> {
             FLAG_NAMES.iter().find(|(_, known)| name.eq_ignore_ascii_case(known.as_bytes()));
         match known {
             Some((flag, _)) => Ok(flags | *flag),
-            None => Err(Reason::UnknownFlag(name.escape_ascii().to_string())),
+            None => Err(LineFault::UnknownFlag(name.escape_ascii().to_string())),
         }
     })
 }
 
-fn parse_time(field: &[u8]) -> Result<UnixMs, Reason> {
-    number::parse_digits(field).map(UnixMs).ok_or(Reason::BadTime)
+fn parse_time(field: &[u8]) -> Result<UnixMs, LineFault> {
+    number::parse_digits(field).map(UnixMs).ok_or(LineFault::BadTime)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::base::limits::{ACCEPTS_PER_TURN, LANES_DRAIN_AT, READ_PER_TURN};
 use crate::engine::cluster::LinkEnds;
 use crate::engine::outbox::{ConnectToken, Frames};
 use crate::net::input::Received;
-use crate::net::link::{Framing, Link, Progress, next_frame};
+use crate::net::link::{ConnectProgress, Framing, Link, next_frame};
 use crate::net::listener::resolve;
 use crate::proto::bus;
 
@@ -112,15 +112,15 @@ impl Server {
         bus_link.is_read_closed |= event.read_closed;
         if event.writable || bus_link.wished_as.is_some() {
             let progress = bus_link.link.progress().and_then(|progress| {
-                if progress == Progress::Up {
+                if progress == ConnectProgress::Up {
                     bus_link.link.flush()?;
                 }
                 Ok(progress)
             });
             match progress {
-                Ok(Progress::Connecting) => return,
-                Ok(Progress::Up) => {}
-                Ok(Progress::CameUp) => {
+                Ok(ConnectProgress::Connecting) => return,
+                Ok(ConnectProgress::Up) => {}
+                Ok(ConnectProgress::CameUp) => {
                     if let Some(wish) = bus_link.wished_as.take() {
                         self.engine.link_up(self.clock.now, id, wish);
                     }

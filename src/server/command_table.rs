@@ -22,7 +22,7 @@ pub struct ServerCommand {
 
 /// Who carries out a command.
 #[derive(Clone, Copy)]
-pub enum Row {
+pub enum Implementation {
     Engine(&'static Command),
     Server(&'static ServerCommand),
 }
@@ -61,7 +61,7 @@ static SERVER_COMMANDS: &[ServerCommand] = &[
 
 /// All commands under the names they have now.
 pub struct CommandTable {
-    rows: Vec<Row>,
+    rows: Vec<Implementation>,
     names: Vec<(Box<[u8]>, usize)>,
     /// Numbers of names by hash; a taken place means the next one.
     index: [u8; INDEX_LEN],
@@ -74,9 +74,9 @@ impl CommandTable {
     /// The table after renaming, in order, old names to new ones; an empty new name takes
     /// the command away. An error says which pair makes no sense.
     pub fn new(renames: &[(Vec<u8>, Vec<u8>)]) -> Result<Self, String> {
-        let engine = COMMANDS.iter().map(Row::Engine);
-        let server = SERVER_COMMANDS.iter().map(Row::Server);
-        let rows: Vec<Row> = engine.chain(server).collect();
+        let engine = COMMANDS.iter().map(Implementation::Engine);
+        let server = SERVER_COMMANDS.iter().map(Implementation::Server);
+        let rows: Vec<Implementation> = engine.chain(server).collect();
         let names = rows.iter().enumerate();
         let names = names.map(|(place, row)| (row.spec().name.as_bytes().into(), place)).collect();
         let mut table = Self { rows, names, index: [VACANT; INDEX_LEN] };
@@ -134,7 +134,7 @@ impl CommandTable {
         }
     }
 
-    pub fn row(&self, place: usize) -> Row {
+    pub fn row(&self, place: usize) -> Implementation {
         self.rows[place]
     }
 
@@ -154,7 +154,7 @@ fn hash(name: &[u8]) -> usize {
     (name.len() * 61 + letter(name.first()) * 7 + letter(name.last()) * 29) % INDEX_LEN
 }
 
-impl Row {
+impl Implementation {
     pub fn spec(&self) -> &'static Spec {
         match self {
             Self::Engine(command) => &command.spec,

@@ -233,7 +233,7 @@ pub fn rewrite(path: &Path, config: &Config) -> io::Result<()> {
 }
 
 /// A line of the old text, and how far its directive has been dealt with.
-struct Line {
+struct FileLine {
     text: Vec<u8>,
     /// The directive whose line this still is.
     of: Option<&'static Directive>,
@@ -248,21 +248,21 @@ struct Line {
 pub fn rewritten(old: &[u8], config: &Config) -> Vec<u8> {
     // A last line break ends a line and begins none.
     let lines = old.split_inclusive(|&c| c == b'\n');
-    let mut lines: Vec<Line> = lines.map(read_line).collect();
+    let mut lines: Vec<FileLine> = lines.map(read_line).collect();
     let mut is_marked = lines.iter().any(|line| line.text == REWRITE_MARK);
     for directive in directives::all().filter(|directive| directive.access.rewrite) {
         let mut present = directive.line(config);
         let mut had_line = false;
         for line in lines.iter_mut().filter(|line| line.of.is_some_and(|of| is(of, directive))) {
             had_line = true;
-            *line = Line { text: present.take().unwrap_or_default(), of: None };
+            *line = FileLine { text: present.take().unwrap_or_default(), of: None };
         }
         if let Some(text) = present.filter(|_| !had_line && !directive.is_default(config)) {
             if !is_marked {
                 is_marked = true;
-                lines.push(Line { text: REWRITE_MARK.to_vec(), of: None });
+                lines.push(FileLine { text: REWRITE_MARK.to_vec(), of: None });
             }
-            lines.push(Line { text, of: None });
+            lines.push(FileLine { text, of: None });
         }
     }
     lines.dedup_by(|line, before| line.text.is_empty() && before.text.is_empty());
@@ -273,16 +273,16 @@ fn is(one: &Directive, other: &Directive) -> bool {
     one.name == other.name
 }
 
-fn read_line(line: &[u8]) -> Line {
+fn read_line(line: &[u8]) -> FileLine {
     let text = line.trim_ascii();
     if text.is_empty() || text.starts_with(b"#") {
-        return Line { text: text.to_vec(), of: None };
+        return FileLine { text: text.to_vec(), of: None };
     }
     match quoting::split(text) {
         Ok(words) => {
-            Line { text: text.to_vec(), of: words.first().and_then(|w| directives::find(w)) }
+            FileLine { text: text.to_vec(), of: words.first().and_then(|w| directives::find(w)) }
         }
-        Err(_) => Line { text: [UNREADABLE_MARK, text].concat(), of: None },
+        Err(_) => FileLine { text: [UNREADABLE_MARK, text].concat(), of: None },
     }
 }
 
@@ -290,7 +290,7 @@ fn read_line(line: &[u8]) -> Line {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::config::form::{Form, Value};
+    use super::super::config::form::{DirectiveValue, ValueForm};
     use super::super::config::{LogLevel, OutputLimit};
     use super::*;
 
@@ -439,9 +439,11 @@ mod tests {
     fn every_directive_holds_the_extremes_of_its_form() {
         for directive in directives::all() {
             let extremes = match directive.form {
-                Form::Number { min, max, .. } | Form::Clamped { min, max, .. } => vec![min, max],
-                Form::SecondsOrYesNo { max } => vec![0, max],
-                Form::Bytes { min } => vec![min, i64::MAX],
+                ValueForm::Number { min, max, .. } | ValueForm::Clamped { min, max, .. } => {
+                    vec![min, max]
+                }
+                ValueForm::SecondsOrYesNo { max } => vec![0, max],
+                ValueForm::Bytes { min } => vec![min, i64::MAX],
                 _ => vec![],
             };
             for number in extremes {
@@ -458,47 +460,47 @@ mod tests {
     }
 
     /// A value that the form admits, as the words of a line.
-    fn words_for(form: Form) -> BoxedStrategy<Vec<Vec<u8>>> {
+    fn words_for(form: ValueForm) -> BoxedStrategy<Vec<Vec<u8>>> {
         let text = |s: String| vec![s.into_bytes()];
         match form {
-            Form::YesNo => prop::sample::select(vec!["yes", "no", "YES"])
+            ValueForm::YesNo => prop::sample::select(vec!["yes", "no", "YES"])
                 .prop_map(move |word| text(word.into()))
                 .boxed(),
-            Form::Number { min, max, .. } | Form::Clamped { min, max, .. } => {
+            ValueForm::Number { min, max, .. } | ValueForm::Clamped { min, max, .. } => {
                 (min..=max).prop_map(move |n| text(n.to_string())).boxed()
             }
-            Form::SecondsOrYesNo { max } => {
+            ValueForm::SecondsOrYesNo { max } => {
                 (0..=max).prop_map(move |n| text(n.to_string())).boxed()
             }
-            Form::Bytes { min } => {
+            ValueForm::Bytes { min } => {
                 (min.max(1)..1 << 40, prop::sample::select(vec!["", "kb", "MB"]))
                     .prop_map(move |(n, unit)| text(format!("{n}{unit}")))
                     .boxed()
             }
-            Form::Mode => (0..=0o777).prop_map(move |n| text(format!("{n:o}"))).boxed(),
-            Form::Text => "[^\0]*".prop_map(text).boxed(),
-            Form::OptionalIp => {
+            ValueForm::Mode => (0..=0o777).prop_map(move |n| text(format!("{n:o}"))).boxed(),
+            ValueForm::Text => "[^\0]*".prop_map(text).boxed(),
+            ValueForm::OptionalIp => {
                 any::<std::net::IpAddr>().prop_map(move |ip| text(ip.to_string())).boxed()
             }
-            Form::Path | Form::OptionalPath => {
+            ValueForm::Path | ValueForm::OptionalPath => {
                 prop::collection::vec(1..=255u8, 0..20).prop_map(|path| vec![path]).boxed()
             }
-            Form::FileName => "[^\0/]+".prop_map(text).boxed(),
-            Form::Password => any::<Vec<u8>>().prop_map(|password| vec![password]).boxed(),
-            Form::Choice(names) => {
+            ValueForm::FileName => "[^\0/]+".prop_map(text).boxed(),
+            ValueForm::Password => any::<Vec<u8>>().prop_map(|password| vec![password]).boxed(),
+            ValueForm::Choice(names) => {
                 prop::sample::select(names).prop_map(move |name| text(name.into())).boxed()
             }
-            Form::Addresses => prop::collection::vec("[0-9a-f.:]+", 1..=16)
+            ValueForm::Addresses => prop::collection::vec("[0-9a-f.:]+", 1..=16)
                 .prop_map(|list| list.into_iter().map(String::into_bytes).collect())
                 .boxed(),
-            Form::OutputLimit => (0..1i64 << 50, 0..1i64 << 50, 0..1000i64)
+            ValueForm::OutputLimit => (0..1i64 << 50, 0..1i64 << 50, 0..1000i64)
                 .prop_map(|(hard, soft, secs)| {
                     let words =
                         ["normal".into(), hard.to_string(), soft.to_string(), secs.to_string()];
                     words.map(String::into_bytes).into()
                 })
                 .boxed(),
-            Form::Rename => any::<[Vec<u8>; 2]>().prop_map(Into::into).boxed(),
+            ValueForm::Rename => any::<[Vec<u8>; 2]>().prop_map(Into::into).boxed(),
         }
     }
 
@@ -533,8 +535,8 @@ mod tests {
 
     #[test]
     fn an_absent_value_has_no_line() {
-        let form = Form::Password;
-        assert_eq!(form.parse(&[Vec::new()]), Ok(Value::Absent));
+        let form = ValueForm::Password;
+        assert_eq!(form.parse(&[Vec::new()]), Ok(DirectiveValue::Absent));
         let requirepass = directives::find(b"RequirePass").expect("it is in the table");
         assert_eq!(requirepass.line(&Config::default()), None);
     }

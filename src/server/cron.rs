@@ -9,7 +9,7 @@ use crate::base::time::MonoMs;
 /// Work with a time of its own. A new kind is a variant, a line in
 /// [`Server::start_timers`] or wherever it is appointed, and an arm in [`Server::run_timer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Timer {
+pub enum ServerTimer {
     /// Clients: idle ones, slow ones, their buffers. C: clientsCron.
     Clients,
     /// Samples of the rates that INFO shows.
@@ -34,24 +34,24 @@ impl Server {
     pub(super) fn start_timers(&mut self) {
         let now_ms = self.clock.now.mono.0;
         let period_ms = u64::from(1000 / self.config.hz.clamp(1, 500));
-        self.timers.every(Timer::Clients, period_ms, now_ms);
-        self.timers.every(Timer::Memory, period_ms, now_ms);
-        self.timers.every(Timer::Rates, SAMPLE_PERIOD_MS, now_ms);
+        self.timers.every(ServerTimer::Clients, period_ms, now_ms);
+        self.timers.every(ServerTimer::Memory, period_ms, now_ms);
+        self.timers.every(ServerTimer::Rates, SAMPLE_PERIOD_MS, now_ms);
     }
 
     pub(super) fn run_timers(&mut self) {
         self.watchdog.beat();
         while let Some(timer) = self.timers.pop_due(self.clock.now.mono.0) {
             match timer {
-                Timer::Clients => self.look_after_clients(),
-                Timer::Rates => self.stats.sample(self.clock.now.mono),
-                Timer::Memory => {
+                ServerTimer::Clients => self.look_after_clients(),
+                ServerTimer::Rates => self.stats.sample(self.clock.now.mono),
+                ServerTimer::Memory => {
                     if self.measure_memory() == 1 {
                         self.engine.evict(self.clock.now, EVICTED_EARLY);
                     }
                 }
-                Timer::AcceptAgain => self.accept_again(),
-                Timer::Unpause => self.unpause_clients(),
+                ServerTimer::AcceptAgain => self.accept_again(),
+                ServerTimer::Unpause => self.unpause_clients(),
             }
         }
     }
@@ -92,7 +92,7 @@ impl Server {
     /// sooner for it.
     pub(super) fn pause_clients(&mut self, pause_ms: u64) {
         self.paused_until = self.paused_until.max(self.clock.now.mono.plus_ms(pause_ms));
-        self.timers.once(Timer::Unpause, self.paused_until.0);
+        self.timers.once(ServerTimer::Unpause, self.paused_until.0);
     }
 
     pub(super) fn is_paused(&self) -> bool {

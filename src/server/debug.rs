@@ -8,7 +8,7 @@ use crate::engine::More;
 use crate::engine::command::{Call, Outcome};
 use crate::engine::error::CommandError;
 use crate::engine::job::Job;
-use crate::server::shutdown::Rewrite;
+use crate::server::shutdown::RewriteFirst;
 use crate::server::{Server, config_file};
 
 /// Jobs dropped before others have their turn.
@@ -42,8 +42,8 @@ pub fn debug(server: &mut Server, call: &Call<'_>) -> Outcome {
         (b"segfault", _) => fault(),
         (b"assert", _) => panic!("DEBUG ASSERT asked for this"),
         (b"oom", _) => panic!("DEBUG OOM: out of memory, or so it was asked for"),
-        (b"restart", _) => restart(server, call, Ending::Proper),
-        (b"crash-and-recover", _) => restart(server, call, Ending::Crash),
+        (b"restart", _) => restart(server, call, RestartKind::Proper),
+        (b"crash-and-recover", _) => restart(server, call, RestartKind::Crash),
         _ => server.reply(call).error(
             [
                 &b"ERR Unknown DEBUG subcommand or wrong number of arguments for '"[..],
@@ -58,7 +58,7 @@ pub fn debug(server: &mut Server, call: &Call<'_>) -> Outcome {
 
 /// Whether a restart ends the running server properly first.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Ending {
+enum RestartKind {
     Proper,
     Crash,
 }
@@ -101,7 +101,7 @@ fn fault() {
 }
 
 /// Only returns when the restart failed.
-fn restart(server: &mut Server, call: &Call<'_>, ending: Ending) {
+fn restart(server: &mut Server, call: &Call<'_>, ending: RestartKind) {
     let delay_ms = match call.args.get(2).map(number::parse_i64) {
         Some(None) => {
             return server.reply(call).error(CommandError::NotAnInteger.to_string());
@@ -115,12 +115,12 @@ fn restart(server: &mut Server, call: &Call<'_>, ending: Ending) {
     }
 }
 
-fn try_restart(server: &mut Server, ending: Ending, delay: Duration) -> Result<(), String> {
-    if ending == Ending::Proper {
+fn try_restart(server: &mut Server, ending: RestartKind, delay: Duration) -> Result<(), String> {
+    if ending == RestartKind::Proper {
         if let Some(path) = &server.config.config_file {
             config_file::rewrite(path, &server.config).map_err(|e| e.to_string())?;
         }
-        server.shut_down(Rewrite::No)?;
+        server.shut_down(RewriteFirst::No)?;
     }
     thread::sleep(delay);
     Err(server.identity.start_again().to_string())

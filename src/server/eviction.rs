@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::Server;
 use super::config::MaxmemoryPolicy;
-use super::latency::Event;
+use super::latency::LatencyEvent;
 use crate::base::memory;
 use crate::engine::command::{Flags, Spec};
 
@@ -32,7 +32,7 @@ impl Server {
         {
             let started = Instant::now();
             self.evict_below(too_high, started + EVICTION_MAX);
-            self.note_latency(Event::EvictionCycle, started.elapsed());
+            self.note_latency(LatencyEvent::EvictionCycle, started.elapsed());
         }
         self.engine.memory_level() < OVER_LIMIT
     }

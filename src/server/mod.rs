@@ -86,15 +86,15 @@ use client::Client;
 use clock::Clock;
 use command_table::CommandTable;
 use config::Config;
-use cron::Timer;
+use cron::ServerTimer;
 use identity::Identity;
-use latency::{Event, LatencyMonitor};
+use latency::{LatencyEvent, LatencyMonitor};
 use nodes::Nodes;
 use persistence::Persistence;
-use shutdown::Rewrite;
+use shutdown::RewriteFirst;
 use signals::Termination;
 use slowlog::SlowLog;
-use stats::Stats;
+use stats::ServerStats;
 use watchdog::Watchdog;
 
 /// The kind of the token under which signals are registered.
@@ -114,14 +114,14 @@ pub struct Server {
     pub commands: CommandTable,
     pub persistence: Persistence,
     pub nodes: Nodes,
-    pub stats: Stats,
+    pub stats: ServerStats,
     pub slowlog: SlowLog,
     pub latency: LatencyMonitor,
     pub identity: Identity,
     pub watchdog: Watchdog,
 
     event_loop: EventLoop,
-    timers: TimeTable<Timer>,
+    timers: TimeTable<ServerTimer>,
     termination: Termination,
     listeners: Vec<Listener>,
     bus_listeners: Vec<Listener>,
@@ -212,7 +212,7 @@ impl Server {
             commands,
             persistence,
             nodes,
-            stats: Stats::default(),
+            stats: ServerStats::default(),
             slowlog: SlowLog::default(),
             latency: LatencyMonitor::default(),
             identity,
@@ -317,7 +317,7 @@ impl Server {
             bus::LISTENER_TOKENS => self.accept_links(event.token),
             SIGNAL_TOKENS => {
                 if self.termination.is_asked()
-                    && let Err(reason) = self.shut_down(Rewrite::No)
+                    && let Err(reason) = self.shut_down(RewriteFirst::No)
                 {
                     log::warn!("Can't shut down: {reason}");
                     self.termination.refuse();
@@ -342,12 +342,12 @@ impl Server {
                 break;
             }
         }
-        self.note_latency(Event::JobsProcessing, started.elapsed());
+        self.note_latency(LatencyEvent::JobsProcessing, started.elapsed());
     }
 
     /// Keeps how long something held the server up, to the nearest millisecond, if that
     /// was long. Due jobs that take all of [`DUE_WORK_MAX`] count as one.
-    fn note_latency(&mut self, event: Event, elapsed: Duration) {
+    fn note_latency(&mut self, event: LatencyEvent, elapsed: Duration) {
         let rounded = elapsed.saturating_add(Duration::from_micros(500));
         let elapsed_ms = u64::try_from(rounded.as_millis()).unwrap_or(u64::MAX);
         let threshold_ms = self.config.latency_monitor_threshold_ms;

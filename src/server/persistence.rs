@@ -17,8 +17,8 @@ use super::config::{AppendFsync, Config};
 use super::config_file;
 use super::info::{self, AofFacts, LoadingFacts, PersistenceFacts};
 use super::lanes::empty;
-use super::latency::Event;
-use super::shutdown::Rewrite;
+use super::latency::LatencyEvent;
+use super::shutdown::RewriteFirst;
 use crate::base::reason::reason;
 use crate::base::time::{MonoMs, Now};
 use crate::engine::More;
@@ -28,8 +28,8 @@ use crate::engine::persistence::Storage;
 use crate::store::aof::{
     Aof, AofOptions, AofState, IncrementalSync, LastRewrite, SyncDuringRewrite, SyncPolicy,
 };
-use crate::store::aof_load::{AofReader, LoadError, Progress};
-use crate::store::aof_rewrite::{Stream, remove_leftovers};
+use crate::store::aof_load::{AofReader, LoadError, LoadProgress};
+use crate::store::aof_rewrite::{RecordStream, remove_leftovers};
 use crate::store::fsync::{DiskThread, Wake};
 
 /// The kind of the token under which the disk's thread wakes the loop.
@@ -206,7 +206,7 @@ impl Server {
                 .reader
                 .read(LOADED_AT_ONCE, |record| self.engine.load(self.clock.now, record))
                 .map_err(|e| unreadable(&e))?;
-            if progress != Progress::More {
+            if progress != LoadProgress::More {
                 return self.finish_loading(&load, progress);
             }
             if started.elapsed() >= LOAD_MAX {
@@ -216,7 +216,7 @@ impl Server {
         }
     }
 
-    fn finish_loading(&mut self, load: &Load, progress: Progress) -> Result<(), String> {
+    fn finish_loading(&mut self, load: &Load, progress: LoadProgress) -> Result<(), String> {
         self.cut_tail(load, progress)?;
         let elapsed_ms = self.clock.now.mono.ms_since(load.begun_at.mono);
         log::info!(
@@ -232,8 +232,8 @@ impl Server {
         Ok(())
     }
 
-    fn cut_tail(&mut self, load: &Load, progress: Progress) -> Result<(), String> {
-        let Progress::Truncated { valid_len } = progress else { return Ok(()) };
+    fn cut_tail(&mut self, load: &Load, progress: LoadProgress) -> Result<(), String> {
+        let LoadProgress::Truncated { valid_len } = progress else { return Ok(()) };
         let path = self.persistence.aof.path();
         let shown = path.display();
         if !self.config.aof_load_truncated {
@@ -339,14 +339,14 @@ impl Server {
 
     fn note_write_latency(&mut self, elapsed: Duration) {
         let aof = &self.persistence.aof;
-        let events: &[Event] = if self.config.appendfsync == AppendFsync::Always {
-            &[Event::AofFsyncAlways]
+        let events: &[LatencyEvent] = if self.config.appendfsync == AppendFsync::Always {
+            &[LatencyEvent::AofFsyncAlways]
         } else if aof.figures(self.clock.now.mono).syncs_in_flight > 0 {
-            &[Event::AofWrite, Event::AofWritePendingFsync]
+            &[LatencyEvent::AofWrite, LatencyEvent::AofWritePendingFsync]
         } else if aof.is_rewriting() {
-            &[Event::AofWrite, Event::AofWriteActiveChild]
+            &[LatencyEvent::AofWrite, LatencyEvent::AofWriteActiveChild]
         } else {
-            &[Event::AofWrite, Event::AofWriteAlone]
+            &[LatencyEvent::AofWrite, LatencyEvent::AofWriteAlone]
         };
         for &event in events {
             self.note_latency(event, elapsed);
@@ -387,7 +387,7 @@ impl Server {
 
     /// Writes and syncs everything for the end, and the whole file anew where that is
     /// wanted. An error says why the server must go on.
-    pub(super) fn persist_for_end(&mut self, rewrite: Rewrite) -> Result<(), String> {
+    pub(super) fn persist_for_end(&mut self, rewrite: RewriteFirst) -> Result<(), String> {
         if self.persistence.is_loading() {
             return Ok(());
         }
@@ -397,13 +397,13 @@ impl Server {
         self.persist();
         let aof = &mut self.persistence.aof;
         aof.finish().map_err(|e| format!("the append only file cannot be written: {e}"))?;
-        if rewrite == Rewrite::Yes {
+        if rewrite == RewriteFirst::Yes {
             let mut from_slot = 0;
             let engine = &self.engine;
             let written = aof.rewrite_at_once(|out| {
                 let (slot, more) = engine.rewrite_slice(from_slot, REWRITTEN_AT_ONCE, out);
                 from_slot = slot;
-                if more == More::Yes { Stream::GoesOn } else { Stream::Ends }
+                if more == More::Yes { RecordStream::GoesOn } else { RecordStream::Ends }
             });
             written.map_err(|e| format!("the append only file cannot be rewritten: {e}"))?;
         }

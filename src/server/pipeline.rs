@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use super::Server;
 use super::client::{Busy, Client, Closing, token_of};
-use super::command_table::Row;
+use super::command_table::Implementation;
 use super::gates::Gate;
-use super::latency::Event;
+use super::latency::LatencyEvent;
 use super::monitor;
 use crate::ae::event_loop::FileEvent;
 use crate::base::ids::ClientId;
@@ -32,7 +32,7 @@ const RESUMED_PER_TURN: usize = 1000;
 const NOBODY: ClientId = ClientId { slot: u32::MAX, generation: u32::MAX };
 
 /// How a client's input came to an end for now.
-enum Stop {
+enum Halt {
     /// What is left is not a whole request; so many bytes are missing at least.
     Incomplete { missing: usize },
     /// Something holds the pipeline up.
@@ -139,37 +139,37 @@ impl Server {
             return false;
         };
         let missing = match stop {
-            Stop::Incomplete { missing } => missing,
-            Stop::Held | Stop::ShareUsed => 0,
+            Halt::Incomplete { missing } => missing,
+            Halt::Held | Halt::ShareUsed => 0,
         };
-        client.is_pending = !matches!(stop, Stop::Incomplete { .. });
+        client.is_pending = !matches!(stop, Halt::Incomplete { .. });
         client.connection.input.put_back(taken, consumed, missing, &mut self.read_buffer);
-        if matches!(stop, Stop::ShareUsed) {
+        if matches!(stop, Halt::ShareUsed) {
             self.come_back_to(id);
             return false;
         }
         true
     }
 
-    fn run_requests(&mut self, id: ClientId, input: &mut [u8], consumed: &mut usize) -> Stop {
+    fn run_requests(&mut self, id: ClientId, input: &mut [u8], consumed: &mut usize) -> Halt {
         if let Some(stop) = self.run_busy(id, input, consumed) {
             return stop;
         }
         let mut args = std::mem::take(&mut self.args);
         let stop = loop {
             let Some(client) = self.clients.find_mut(id.slot, id.generation) else {
-                break Stop::Held;
+                break Halt::Held;
             };
             if !client.runs() {
-                break Stop::Held;
+                break Halt::Held;
             }
             if self.command_started_at.duration_since(self.share_started_at) > SHARE_OF_TURN {
-                break Stop::ShareUsed;
+                break Halt::ShareUsed;
             }
             let rest = &mut input[*consumed..];
             let resp = client.resp;
             match client.parser.parse(rest, &mut args) {
-                Ok(Parsed::Incomplete { missing }) => break Stop::Incomplete { missing },
+                Ok(Parsed::Incomplete { missing }) => break Halt::Incomplete { missing },
                 Ok(Parsed::Empty { consumed: len }) => *consumed += len,
                 Ok(Parsed::Request { consumed: len }) => {
                     let call = Call { client: id, resp, args: Args::new(rest, &args) };
@@ -180,7 +180,7 @@ impl Server {
                             if let Some(client) = self.client_mut(id) {
                                 client.busy = Some(Box::new(busy));
                             }
-                            break Stop::ShareUsed;
+                            break Halt::ShareUsed;
                         }
                     }
                 }
@@ -189,7 +189,7 @@ impl Server {
                     reply.error(format!("ERR {error}"));
                     *consumed = input.len();
                     self.close_later(id, Closing::AfterReply);
-                    break Stop::Held;
+                    break Halt::Held;
                 }
             }
             if self.engine.out.len() > LANES_DRAIN_AT {
@@ -202,7 +202,7 @@ impl Server {
     }
 
     /// Goes on with a long command. `None` when there is none, or it is done.
-    fn run_busy(&mut self, id: ClientId, input: &[u8], consumed: &mut usize) -> Option<Stop> {
+    fn run_busy(&mut self, id: ClientId, input: &[u8], consumed: &mut usize) -> Option<Halt> {
         let client = self.client_mut(id)?;
         let busy = client.busy.take()?;
         let call = Call { client: id, resp: client.resp, args: Args::new(input, &busy.args) };
@@ -213,7 +213,7 @@ impl Server {
             if let Some(client) = self.client_mut(id) {
                 client.busy = Some(busy);
             }
-            return Some(Stop::ShareUsed);
+            return Some(Halt::ShareUsed);
         }
         *consumed = busy.request_len;
         None
@@ -249,8 +249,8 @@ impl Server {
         let row = self.commands.row(place);
         self.watchdog.runs(Some(row.spec().name));
         let outcome = match row {
-            Row::Engine(command) => self.engine.call(self.clock.now, command, call),
-            Row::Server(command) => (command.run)(self, call),
+            Implementation::Engine(command) => self.engine.call(self.clock.now, command, call),
+            Implementation::Server(command) => (command.run)(self, call),
         };
         self.watchdog.runs(None);
         if outcome == Outcome::Blocked
@@ -291,7 +291,7 @@ impl Server {
             );
         }
         let is_fast = spec.flags.has(Flags::FAST);
-        let event = if is_fast { Event::FastCommand } else { Event::Command };
+        let event = if is_fast { LatencyEvent::FastCommand } else { LatencyEvent::Command };
         self.latency.note(event, duration_us / 1000, at_unix_secs, threshold_ms);
     }
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::command_table::CommandTable;
 use crate::engine::command::{Flags, Spec};
-use crate::manual::{Form, Group, PAGES, Page};
+use crate::manual::{Group, PAGES, Page, Usage};
 
 /// The reference of all commands in Markdown.
 pub fn reference() -> String {
@@ -46,7 +46,7 @@ This page is made from the server's own tables of commands.
 
 fn write_page(text: &mut String, page: &Page, spec: &Spec) {
     let _infallible = write!(text, "\n### {}\n\n{}.\n\n", page.name.to_uppercase(), page.summary);
-    for Form { syntax, reply } in page.forms {
+    for Usage { syntax, reply } in page.forms {
         let _infallible = writeln!(text, "- `{syntax}`  \n  {reply}");
     }
     let _infallible = writeln!(text, "- Words: {}", arity_text(spec.arity));

@@ -6,7 +6,7 @@ use crate::engine::error::CommandError;
 
 /// Whether the append only file is written anew before the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rewrite {
+pub enum RewriteFirst {
     No,
     Yes,
 }
@@ -14,7 +14,7 @@ pub enum Rewrite {
 impl Server {
     /// Puts everything in order for the end and has the loop stop after this turn. An
     /// error says why the server has to go on; nothing has changed then.
-    pub fn shut_down(&mut self, rewrite: Rewrite) -> Result<(), String> {
+    pub fn shut_down(&mut self, rewrite: RewriteFirst) -> Result<(), String> {
         log::warn!("The server is going down");
         self.persist_for_end(rewrite)?;
         self.close_listeners();
@@ -28,8 +28,8 @@ impl Server {
 /// off otherwise; while it is being loaded the word is ignored.
 pub fn shutdown(server: &mut Server, call: &Call<'_>) -> Outcome {
     let rewrite = match (call.args.get(1), call.args.len()) {
-        (None, _) => Rewrite::No,
-        (Some(word), 2) if word.eq_ignore_ascii_case(b"rewrite-aof") => Rewrite::Yes,
+        (None, _) => RewriteFirst::No,
+        (Some(word), 2) if word.eq_ignore_ascii_case(b"rewrite-aof") => RewriteFirst::Yes,
         _ => {
             server.reply(call).error(CommandError::Syntax.to_string());
             return Outcome::Done;

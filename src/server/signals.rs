@@ -113,7 +113,7 @@ pub fn install() {
 /// Writes one line to the log and dies of the signal. Only calls that POSIX allows in a
 /// signal handler: no allocation, no lock, no formatting.
 extern "C" fn report_fault(signal: c_int) {
-    let mut line = Line { bytes: [0; 160], len: 0 };
+    let mut line = SignalLine { bytes: [0; 160], len: 0 };
     line.number(process::id().into());
     line.text(b":signal-handler (");
     // SAFETY: time only returns a number when it is given no place to write to.
@@ -140,12 +140,12 @@ extern "C" fn report_fault(signal: c_int) {
 }
 
 /// A line put together without an allocator. What does not fit is left out.
-struct Line {
+struct SignalLine {
     bytes: [u8; 160],
     len: usize,
 }
 
-impl Line {
+impl SignalLine {
     fn text(&mut self, text: &[u8]) {
         for &byte in text {
             if let Some(place) = self.bytes.get_mut(self.len) {
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_line_takes_numbers_and_stops_when_full() {
-        let mut line = Line { bytes: [0; 160], len: 0 };
+        let mut line = SignalLine { bytes: [0; 160], len: 0 };
         line.number(0);
         line.text(b" ");
         line.number(u64::MAX);

@@ -18,7 +18,7 @@ const ARGUMENT_MAX: usize = 128;
 
 /// A command that was slow.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct SlowCommand {
     /// Never given twice while the server runs.
     pub id: u64,
     pub at_unix_secs: u64,
@@ -29,7 +29,7 @@ pub struct Entry {
 #[derive(Default)]
 pub struct SlowLog {
     /// Newest first.
-    entries: VecDeque<Entry>,
+    entries: VecDeque<SlowCommand>,
     next_id: u64,
 }
 
@@ -49,7 +49,7 @@ impl SlowLog {
             let id = self.next_id;
             self.next_id += 1;
             let arguments = shortened(command, arguments);
-            self.entries.push_front(Entry { id, at_unix_secs, duration_us, arguments });
+            self.entries.push_front(SlowCommand { id, at_unix_secs, duration_us, arguments });
         }
         self.shorten(len_max);
     }
@@ -60,7 +60,7 @@ impl SlowLog {
     }
 
     /// The entries, newest first.
-    pub fn entries(&self) -> impl ExactSizeIterator<Item = &Entry> {
+    pub fn entries(&self) -> impl ExactSizeIterator<Item = &SlowCommand> {
         self.entries.iter()
     }
 

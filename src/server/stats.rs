@@ -9,7 +9,7 @@ pub const SAMPLE_PERIOD_MS: u64 = 100;
 
 /// What the server counts of its own doings.
 #[derive(Default)]
-pub struct Stats {
+pub struct ServerStats {
     pub connections_received: u64,
     pub connections_rejected: u64,
     pub commands_processed: u64,
@@ -29,7 +29,7 @@ pub struct CommandStats {
     pub total_us: u64,
 }
 
-impl Stats {
+impl ServerStats {
     /// Counts a call of the command at this place of the table.
     pub fn count_call(&mut self, place: usize, duration_us: u64) {
         if self.commands.len() <= place {
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_rate_is_the_mean_of_its_last_sixteen_samples() {
-        let mut stats = Stats::default();
+        let mut stats = ServerStats::default();
         stats.sample(MonoMs(1000));
         for turn in 1..=16 {
             (0..10).for_each(|_| stats.count_call(3, 5));
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_reset_forgets_counts_and_rates() {
-        let mut stats = Stats::default();
+        let mut stats = ServerStats::default();
         stats.sample(MonoMs(0));
         stats.count_call(0, 1);
         stats.sample(MonoMs(100));

@@ -20,9 +20,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::aof_rewrite::{self, Rewrite, Stream};
+use super::aof_rewrite::{self, RecordStream, Rewrite};
 use super::append_file::AppendFile;
-use super::disk::{Disk, Event, Task, Ticket};
+use super::disk::{Disk, DiskEvent, DiskTask, Ticket};
 use super::fsync::DiskThread;
 use crate::base::time::MonoMs;
 
@@ -211,7 +211,7 @@ impl<D: Disk> Aof<D> {
             log::warn!("Can't write the end of {}: {e}", self.path.display());
         }
         if let Some(current) = self.current.take() {
-            self.disk.submit(Task::Close(current.into_file()));
+            self.disk.submit(DiskTask::Close(current.into_file()));
         }
         self.state = AofState::Off;
         self.write_error = None;
@@ -290,7 +290,7 @@ impl<D: Disk> Aof<D> {
             return;
         }
         let Some(current) = &self.current else { return };
-        self.sync.in_flight = Some(self.disk.submit(Task::Sync(current.file().clone())));
+        self.sync.in_flight = Some(self.disk.submit(DiskTask::Sync(current.file().clone())));
         self.sync.is_due = false;
         self.sync.is_counted = false;
         self.sync.begun_at = now;
@@ -404,7 +404,7 @@ impl<D: Disk> Aof<D> {
         }
     }
 
-    fn pass_to_rewrite(&mut self, now: MonoMs, event: Event) {
+    fn pass_to_rewrite(&mut self, now: MonoMs, event: DiskEvent) {
         let moment = self.sync_moment();
         let Some(rewrite) = &mut self.rewrite else { return };
         match rewrite.handle_event(event, &mut self.disk, moment) {
@@ -423,7 +423,7 @@ impl<D: Disk> Aof<D> {
         self.last_rewrite = LastRewrite::Ok;
         self.last_rewrite_secs = Some(secs);
         if self.state == AofState::Off {
-            self.disk.submit(Task::Close(file.into_file()));
+            self.disk.submit(DiskTask::Close(file.into_file()));
             return;
         }
         self.base_len = file.len();
@@ -435,7 +435,7 @@ impl<D: Disk> Aof<D> {
             ..BackgroundSync::default()
         };
         if let Some(old) = self.current.replace(file) {
-            self.disk.submit(Task::Close(old.into_file()));
+            self.disk.submit(DiskTask::Close(old.into_file()));
         }
     }
 
@@ -450,7 +450,7 @@ impl<D: Disk> Aof<D> {
     fn abandon_rewrite(&mut self) {
         if let Some(rewrite) = self.rewrite.take() {
             let file = rewrite.abandon(&mut self.disk);
-            self.disk.submit(Task::Close(file));
+            self.disk.submit(DiskTask::Close(file));
         }
     }
 
@@ -458,7 +458,7 @@ impl<D: Disk> Aof<D> {
     /// server. Records that still come are appended to it.
     pub fn rewrite_at_once(
         &mut self,
-        next_records: impl FnMut(&mut Vec<u8>) -> Stream,
+        next_records: impl FnMut(&mut Vec<u8>) -> RecordStream,
     ) -> io::Result<()> {
         self.abandon_rewrite();
         aof_rewrite::rewrite_at_once(&self.path, &mut self.disk, next_records)?;

@@ -3,7 +3,7 @@
 //! The file is read in large chunks and records are decoded where they lie. Reading stops
 //! at the length the file had when it was opened, so that it may be appended to meanwhile.
 //! How a file may end badly is explained in [`crate::proto::aof_record`]: a cut-off tail
-//! ends the reading with [`Progress::Truncated`], and whoever reads decides; damage is a
+//! ends the reading with [`LoadProgress::Truncated`], and whoever reads decides; damage is a
 //! [`LoadError`] that names the file and the offset.
 
 use std::fmt;
@@ -21,7 +21,7 @@ const PENDING_MAX: usize = RECORD_LEN_MAX + 64;
 
 /// How far the reading has come after a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum LoadProgress {
     /// There is more.
     More,
     /// Every byte was part of a record.
@@ -36,18 +36,18 @@ pub struct LoadError {
     pub path: PathBuf,
     /// In the file.
     pub offset: u64,
-    pub reason: Reason,
+    pub reason: LoadFault,
 }
 
 #[derive(Debug)]
-pub enum Reason {
+pub enum LoadFault {
     Damage(AofDamage),
     /// More bytes than a record can have make none.
     Endless,
     Io(io::Error),
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for LoadFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Damage(damage) => damage.fmt(f),
@@ -80,7 +80,7 @@ pub struct AofReader<R> {
 impl AofReader<File> {
     /// Opens a file; one that does not exist is `None`.
     pub fn open(path: &Path) -> Result<Option<Self>, LoadError> {
-        let failed = |e| LoadError { path: path.into(), offset: 0, reason: Reason::Io(e) };
+        let failed = |e| LoadError { path: path.into(), offset: 0, reason: LoadFault::Io(e) };
         let file = match File::open(path) {
             Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -119,30 +119,33 @@ impl<R: Read> AofReader<R> {
         &mut self,
         max: usize,
         mut take: impl FnMut(&AofRecord<'_>),
-    ) -> Result<Progress, LoadError> {
+    ) -> Result<LoadProgress, LoadError> {
         for _ in 0..max {
             match self.read_one(&mut take)? {
-                Progress::More => {}
+                LoadProgress::More => {}
                 end => return Ok(end),
             }
         }
-        Ok(Progress::More)
+        Ok(LoadProgress::More)
     }
 
-    fn read_one(&mut self, take: &mut impl FnMut(&AofRecord<'_>)) -> Result<Progress, LoadError> {
+    fn read_one(
+        &mut self,
+        take: &mut impl FnMut(&AofRecord<'_>),
+    ) -> Result<LoadProgress, LoadError> {
         loop {
             match aof_record::next(&self.buffer[self.start..self.end]) {
                 Ok(Some((len, record))) => {
                     take(&record);
                     self.start += len;
-                    return Ok(Progress::More);
+                    return Ok(LoadProgress::More);
                 }
                 Ok(None) if self.read_len < self.total_len => self.read_chunk()?,
-                Ok(None) if self.start == self.end => return Ok(Progress::Complete),
-                Ok(None) => return Ok(Progress::Truncated { valid_len: self.loaded_len() }),
+                Ok(None) if self.start == self.end => return Ok(LoadProgress::Complete),
+                Ok(None) => return Ok(LoadProgress::Truncated { valid_len: self.loaded_len() }),
                 Err(damage) => {
                     let offset = self.loaded_len() + damage.offset as u64;
-                    let reason = Reason::Damage(damage.reason);
+                    let reason = LoadFault::Damage(damage.reason);
                     return Err(LoadError { path: self.path.clone(), offset, reason });
                 }
             }
@@ -153,7 +156,7 @@ impl<R: Read> AofReader<R> {
     fn read_chunk(&mut self) -> Result<(), LoadError> {
         let pending = self.end - self.start;
         if pending > PENDING_MAX {
-            return Err(self.error(Reason::Endless));
+            return Err(self.error(LoadFault::Endless));
         }
         self.buffer.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, pending);
@@ -167,7 +170,7 @@ impl<R: Read> AofReader<R> {
             match self.input.read(&mut self.buffer[self.end..self.end + wanted]) {
                 Ok(len) => break len,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(self.error(Reason::Io(e))),
+                Err(e) => return Err(self.error(LoadFault::Io(e))),
             }
         };
         self.end += len;
@@ -179,7 +182,7 @@ impl<R: Read> AofReader<R> {
         Ok(())
     }
 
-    fn error(&self, reason: Reason) -> LoadError {
+    fn error(&self, reason: LoadFault) -> LoadError {
         LoadError { path: self.path.clone(), offset: self.loaded_len(), reason }
     }
 }
@@ -206,7 +209,7 @@ mod tests {
         AofReader::new(Path::new("x.aof"), Dribble(bytes, step), bytes.len() as u64)
     }
 
-    fn read_all(bytes: &[u8], step: usize) -> (usize, Result<Progress, LoadError>) {
+    fn read_all(bytes: &[u8], step: usize) -> (usize, Result<LoadProgress, LoadError>) {
         let mut count = 0;
         let progress = reader(bytes, step).read(usize::MAX, |_| count += 1);
         (count, progress)
@@ -216,10 +219,10 @@ mod tests {
     fn records_are_the_same_however_the_bytes_come() {
         let (count, progress) = read_all(GOLDEN, usize::MAX);
         assert!(count > 5);
-        assert_eq!(progress.expect("a good file"), Progress::Complete);
+        assert_eq!(progress.expect("a good file"), LoadProgress::Complete);
         for step in 1..100 {
             let (again, progress) = read_all(GOLDEN, step);
-            assert_eq!((again, progress.expect("a good file")), (count, Progress::Complete));
+            assert_eq!((again, progress.expect("a good file")), (count, LoadProgress::Complete));
         }
     }
 
@@ -228,7 +231,7 @@ mod tests {
         let mut reader = reader(GOLDEN, usize::MAX);
         let mut count = 0;
         let mut last_len = 0;
-        while reader.read(1, |_| count += 1).expect("a good file") == Progress::More {
+        while reader.read(1, |_| count += 1).expect("a good file") == LoadProgress::More {
             assert!(reader.loaded_len() > last_len);
             last_len = reader.loaded_len();
         }
@@ -240,10 +243,10 @@ mod tests {
     fn a_cut_tail_tells_how_much_is_whole() {
         let len = GOLDEN.len() - 1;
         let (count, progress) = read_all(&GOLDEN[..len], 10);
-        let Ok(Progress::Truncated { valid_len }) = progress else { panic!("{progress:?}") };
+        let Ok(LoadProgress::Truncated { valid_len }) = progress else { panic!("{progress:?}") };
         let valid = &GOLDEN[..usize::try_from(valid_len).expect("small")];
         let (again, progress) = read_all(valid, 10);
-        assert_eq!((again, progress.expect("whole records")), (count, Progress::Complete));
+        assert_eq!((again, progress.expect("whole records")), (count, LoadProgress::Complete));
     }
 
     #[test]
@@ -271,7 +274,7 @@ mod tests {
     fn a_file_cut_while_it_is_read_is_truncated() {
         let mut reader = AofReader::new(Path::new("x"), Dribble(GOLDEN, 100), 1 << 30);
         let progress = reader.read(usize::MAX, |_| {}).expect("no damage");
-        assert_eq!(progress, Progress::Complete);
+        assert_eq!(progress, LoadProgress::Complete);
         assert_eq!(reader.loaded_len(), GOLDEN.len() as u64);
     }
 

@@ -27,7 +27,7 @@ use std::process;
 
 use super::aof::{IncrementalSync, SyncMoment};
 use super::append_file::AppendFile;
-use super::disk::{Disk, DiskFile, Event, Task, Ticket, write_all};
+use super::disk::{Disk, DiskEvent, DiskFile, DiskTask, Ticket, write_all};
 
 /// Bytes gathered before the thread is handed them.
 const HAND_OVER_LEN: usize = 256 * 1024;
@@ -49,7 +49,7 @@ enum Phase<F> {
 
 /// What the thread was told to do and has not yet done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum RewriteStep {
     Write {
         len: usize,
     },
@@ -69,7 +69,7 @@ pub struct Rewrite<F> {
     incremental: IncrementalSync,
     /// Records not yet handed to the thread.
     stream: Vec<u8>,
-    steps: VecDeque<(Ticket, Step)>,
+    steps: VecDeque<(Ticket, RewriteStep)>,
     handed_len: u64,
     /// Of `handed_len`, what no sync was asked for yet.
     unsynced_len: usize,
@@ -133,7 +133,7 @@ impl<F: DiskFile> Rewrite<F> {
     pub fn end_of_jobs(&mut self, disk: &mut impl Disk<File = F>) {
         if matches!(self.phase, Phase::Jobs) {
             self.hand_over(disk);
-            self.submit(disk, Task::Sync(self.file.clone()), Step::LastSync);
+            self.submit(disk, DiskTask::Sync(self.file.clone()), RewriteStep::LastSync);
             self.phase = Phase::Draining { tail: Vec::new() };
         }
     }
@@ -144,15 +144,15 @@ impl<F: DiskFile> Rewrite<F> {
         self.handed_len += len as u64;
         self.backlog_len += len;
         self.unsynced_len += len;
-        let task = Task::Write { file: self.file.clone(), bytes };
-        self.submit(disk, task, Step::Write { len });
+        let task = DiskTask::Write { file: self.file.clone(), bytes };
+        self.submit(disk, task, RewriteStep::Write { len });
         if self.incremental == IncrementalSync::Yes && self.unsynced_len >= SYNC_EVERY {
             self.unsynced_len = 0;
-            self.submit(disk, Task::Sync(self.file.clone()), Step::Sync);
+            self.submit(disk, DiskTask::Sync(self.file.clone()), RewriteStep::Sync);
         }
     }
 
-    fn submit(&mut self, disk: &mut impl Disk<File = F>, task: Task<F>, step: Step) {
+    fn submit(&mut self, disk: &mut impl Disk<File = F>, task: DiskTask<F>, step: RewriteStep) {
         let ticket = disk.submit(task);
         self.steps.push_back((ticket, step));
     }
@@ -161,7 +161,7 @@ impl<F: DiskFile> Rewrite<F> {
     /// file's name, or an error, after which the rewrite is to be abandoned.
     pub(super) fn handle_event(
         &mut self,
-        event: Event,
+        event: DiskEvent,
         disk: &mut impl Disk<File = F>,
         moment: SyncMoment,
     ) -> Option<io::Result<AppendFile<F>>> {
@@ -172,14 +172,14 @@ impl<F: DiskFile> Rewrite<F> {
             return Some(Err(e));
         }
         match step {
-            Step::Write { len } => self.backlog_len -= len,
-            Step::Sync => {}
-            Step::LastSync => {
+            RewriteStep::Write { len } => self.backlog_len -= len,
+            RewriteStep::Sync => {}
+            RewriteStep::LastSync => {
                 if let Err(e) = self.begin_renaming(disk, moment) {
                     return Some(Err(e));
                 }
             }
-            Step::Replace => {
+            RewriteStep::Replace => {
                 let Phase::Renaming(file) = mem::replace(&mut self.phase, Phase::Jobs) else {
                     unreachable!("only this phase replaces")
                 };
@@ -202,12 +202,12 @@ impl<F: DiskFile> Rewrite<F> {
             file.sync()?;
         }
         self.phase = Phase::Renaming(file);
-        let task = Task::Replace {
+        let task = DiskTask::Replace {
             file: self.file.clone(),
             from: self.temporary_path.clone(),
             to: self.path.clone(),
         };
-        self.submit(disk, task, Step::Replace);
+        self.submit(disk, task, RewriteStep::Replace);
         Ok(())
     }
 
@@ -233,7 +233,7 @@ impl<F: DiskFile> Rewrite<F> {
 
 /// Whether a stream of records goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stream {
+pub enum RecordStream {
     GoesOn,
     Ends,
 }
@@ -243,7 +243,7 @@ pub enum Stream {
 pub fn rewrite_at_once(
     path: &Path,
     disk: &mut impl Disk,
-    mut next_records: impl FnMut(&mut Vec<u8>) -> Stream,
+    mut next_records: impl FnMut(&mut Vec<u8>) -> RecordStream,
 ) -> io::Result<u64> {
     let temporary_path = temporary_path(path, "");
     let mut write = || {
@@ -252,12 +252,12 @@ pub fn rewrite_at_once(
         let mut len = 0;
         loop {
             let stream = next_records(&mut records);
-            if stream == Stream::Ends || records.len() >= HAND_OVER_LEN {
+            if stream == RecordStream::Ends || records.len() >= HAND_OVER_LEN {
                 write_all(&file, &records).1?;
                 len += records.len() as u64;
                 records.clear();
             }
-            if stream == Stream::Ends {
+            if stream == RecordStream::Ends {
                 break;
             }
         }
@@ -335,7 +335,7 @@ mod tests {
         let len = rewrite_at_once(&path, &mut thread(), |out| {
             out.extend_from_slice(&[b'x'; 100_000]);
             slices += 1;
-            if slices == 7 { Stream::Ends } else { Stream::GoesOn }
+            if slices == 7 { RecordStream::Ends } else { RecordStream::GoesOn }
         });
         assert_eq!(len.expect("written"), 700_000);
         assert_eq!(fs::read(&path).expect("read"), [b'x'; 700_000]);
@@ -348,7 +348,7 @@ mod tests {
         let path = dir.path().join("disque.aof");
         // A directory that is not empty cannot be replaced by a file.
         fs::create_dir_all(path.join("x")).expect("create");
-        rewrite_at_once(&path, &mut thread(), |_| Stream::Ends)
+        rewrite_at_once(&path, &mut thread(), |_| RecordStream::Ends)
             .expect_err("no rename over a directory");
         assert!(path.join("x").exists());
         assert_eq!(fs::read_dir(dir.path()).expect("list").count(), 1);

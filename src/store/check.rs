@@ -11,14 +11,14 @@ use std::fs::File;
 use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 
-use super::aof_load::{AofReader, LoadError, Progress, Reason};
+use super::aof_load::{AofReader, LoadError, LoadFault, LoadProgress};
 
 /// Records read between two reports of the progress.
 const SLICE: usize = 10_000;
 
 /// What the arguments ask for.
 #[derive(Debug, PartialEq, Eq)]
-struct Request {
+struct CheckRequest {
     path: PathBuf,
     fix: Fix,
 }
@@ -138,7 +138,7 @@ impl fmt::Display for Complaint {
     }
 }
 
-fn parse(arguments: &[OsString]) -> Result<Request, Complaint> {
+fn parse(arguments: &[OsString]) -> Result<CheckRequest, Complaint> {
     let (name, arguments) = match arguments.split_first() {
         Some((name, rest)) => (name.clone(), rest),
         None => ("disque-check-aof".into(), arguments),
@@ -164,7 +164,7 @@ fn parse(arguments: &[OsString]) -> Result<Request, Complaint> {
     if ["--fix", "--yes", "--help", "-h"].iter().any(|option| path == option) {
         return Err(Complaint::Usage(name));
     }
-    Ok(Request { path: path.into(), fix })
+    Ok(CheckRequest { path: path.into(), fix })
 }
 
 /// Reads the whole file. `None` when it cannot be opened.
@@ -173,14 +173,14 @@ fn examine(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Option<Rep
     let len = reader.total_len();
     let finding = loop {
         match reader.read(SLICE, |_| {}) {
-            Ok(Progress::More) => progress(reader.loaded_len(), len),
-            Ok(Progress::Complete) => break None,
-            Ok(Progress::Truncated { valid_len }) => {
+            Ok(LoadProgress::More) => progress(reader.loaded_len(), len),
+            Ok(LoadProgress::Complete) => break None,
+            Ok(LoadProgress::Truncated { valid_len }) => {
                 let what = "the file ends before its last record does".into();
                 break Some(Finding { offset: valid_len, what });
             }
-            Err(LoadError { reason: Reason::Io(e), offset, path }) => {
-                return Err(LoadError { reason: Reason::Io(e), offset, path });
+            Err(LoadError { reason: LoadFault::Io(e), offset, path }) => {
+                return Err(LoadError { reason: LoadFault::Io(e), offset, path });
             }
             Err(LoadError { reason, offset, .. }) => {
                 break Some(Finding { offset, what: reason.to_string() });

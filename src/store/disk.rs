@@ -2,7 +2,7 @@
 //!
 //! There are two ways to it. What must be done before the turn goes on is asked of a
 //! [`DiskFile`] or of the [`Disk`] and is done when the call returns. What may take long is
-//! a [`Task`]: it is done later, strictly in the order of the tasks, and an [`Event`] with
+//! a [`DiskTask`]: it is done later, strictly in the order of the tasks, and an [`DiskEvent`] with
 //! its [`Ticket`] tells what became of it. [`super::fsync`] has the system's files and a
 //! thread; the simulator of the tests has a disk that fails as it likes.
 
@@ -34,10 +34,10 @@ pub trait Disk {
 
     fn remove(&mut self, path: &Path) -> io::Result<()>;
 
-    fn submit(&mut self, task: Task<Self::File>) -> Ticket;
+    fn submit(&mut self, task: DiskTask<Self::File>) -> Ticket;
 
     /// The next event, if there is one by now.
-    fn poll(&mut self) -> Option<Event>;
+    fn poll(&mut self) -> Option<DiskEvent>;
 }
 
 /// Tells the events of one task from those of another.
@@ -45,7 +45,7 @@ pub trait Disk {
 pub struct Ticket(pub u64);
 
 #[derive(Debug)]
-pub enum Task<F> {
+pub enum DiskTask<F> {
     Write {
         file: F,
         bytes: Vec<u8>,
@@ -64,7 +64,7 @@ pub enum Task<F> {
 
 /// What became of a task. Closing makes no event.
 #[derive(Debug)]
-pub struct Event {
+pub struct DiskEvent {
     pub ticket: Ticket,
     pub result: io::Result<()>,
 }

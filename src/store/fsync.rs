@@ -1,7 +1,7 @@
 //! The thread that waits for the disk, so that the loop need not.
 //!
 //! Tasks go through a channel and are done strictly in their order; what became of each
-//! comes back through another as an [`Event`] with the task's ticket. After each event
+//! comes back through another as an [`DiskEvent`] with the task's ticket. After each event
 //! the thread calls `wake`, which makes the loop turn. Files are shared with the loop:
 //! the one that lets go last closes, and the tasks see to it that this is the thread,
 //! because closing the last descriptor of a large deleted file takes long.
@@ -15,15 +15,15 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
-use super::disk::{Disk, DiskFile, Event, Task, Ticket};
+use super::disk::{Disk, DiskEvent, DiskFile, DiskTask, Ticket};
 
 /// Called on the thread when there is an event.
 pub type Wake = Box<dyn Fn() + Send>;
 
 /// The system's files, and a thread for what may take long.
 pub struct DiskThread {
-    tasks: Sender<(Ticket, Task<Arc<File>>)>,
-    events: Receiver<Event>,
+    tasks: Sender<(Ticket, DiskTask<Arc<File>>)>,
+    events: Receiver<DiskEvent>,
     next_ticket: u64,
 }
 
@@ -40,7 +40,7 @@ impl DiskThread {
 
     /// Waits for the next event.
     #[cfg(test)]
-    pub fn wait(&mut self) -> Event {
+    pub fn wait(&mut self) -> DiskEvent {
         self.events.recv().expect("the thread lives as long as this")
     }
 }
@@ -78,27 +78,27 @@ impl Disk for DiskThread {
         fs::remove_file(path)
     }
 
-    fn submit(&mut self, task: Task<Arc<File>>) -> Ticket {
+    fn submit(&mut self, task: DiskTask<Arc<File>>) -> Ticket {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
         self.tasks.send((ticket, task)).expect("the thread lives as long as this");
         ticket
     }
 
-    fn poll(&mut self) -> Option<Event> {
+    fn poll(&mut self) -> Option<DiskEvent> {
         self.events.try_recv().ok()
     }
 }
 
-fn work(todo: &Receiver<(Ticket, Task<Arc<File>>)>, done: &Sender<Event>, wake: &dyn Fn()) {
+fn work(todo: &Receiver<(Ticket, DiskTask<Arc<File>>)>, done: &Sender<DiskEvent>, wake: &dyn Fn()) {
     for (ticket, task) in todo {
         let result = match task {
-            Task::Write { file, bytes } => (&*file).write_all(&bytes),
-            Task::Sync(file) => file.sync_data(),
-            Task::Replace { file, from, to } => replace(&file, &from, &to),
-            Task::Close(_) => continue,
+            DiskTask::Write { file, bytes } => (&*file).write_all(&bytes),
+            DiskTask::Sync(file) => file.sync_data(),
+            DiskTask::Replace { file, from, to } => replace(&file, &from, &to),
+            DiskTask::Close(_) => continue,
         };
-        if done.send(Event { ticket, result }).is_err() {
+        if done.send(DiskEvent { ticket, result }).is_err() {
             return;
         }
         wake();
@@ -147,12 +147,12 @@ mod tests {
         let mut disk = DiskThread::start(wake).expect("a thread");
         let mut tickets = Vec::new();
         for bytes in [&b"one "[..], b"two"] {
-            let task = Task::Write { file: Arc::clone(&file), bytes: bytes.to_vec() };
+            let task = DiskTask::Write { file: Arc::clone(&file), bytes: bytes.to_vec() };
             tickets.push(disk.submit(task));
         }
-        tickets.push(disk.submit(Task::Sync(Arc::clone(&file))));
-        disk.submit(Task::Close(Arc::clone(&file)));
-        tickets.push(disk.submit(Task::Replace { file, from, to: to.clone() }));
+        tickets.push(disk.submit(DiskTask::Sync(Arc::clone(&file))));
+        disk.submit(DiskTask::Close(Arc::clone(&file)));
+        tickets.push(disk.submit(DiskTask::Replace { file, from, to: to.clone() }));
         for ticket in tickets {
             let event = disk.wait();
             assert_eq!(event.ticket, ticket);
@@ -166,9 +166,9 @@ mod tests {
     fn a_failed_task_says_why_and_the_next_is_done() {
         let mut disk = DiskThread::start(Box::new(|| {})).expect("a thread");
         let full = Arc::new(File::options().write(true).open("/dev/full").expect("/dev/full"));
-        disk.submit(Task::Write { file: full, bytes: vec![0; 10] });
+        disk.submit(DiskTask::Write { file: full, bytes: vec![0; 10] });
         let null = Arc::new(File::options().write(true).open("/dev/null").expect("/dev/null"));
-        disk.submit(Task::Write { file: null, bytes: vec![0; 10] });
+        disk.submit(DiskTask::Write { file: null, bytes: vec![0; 10] });
         assert_eq!(disk.wait().result.expect_err("full").kind(), io::ErrorKind::StorageFull);
         disk.wait().result.expect("written");
     }

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use disque::base::rng::Rng;
-use disque::store::disk::{self, DiskFile, Event, Task, Ticket};
+use disque::store::disk::{self, DiskEvent, DiskFile, DiskTask, Ticket};
 
 type Names = BTreeMap<PathBuf, usize>;
 
@@ -61,7 +61,7 @@ struct Device {
     /// When the next step of the first task is done, and the steps of all of them.
     step_at: u64,
     tasks: VecDeque<(Ticket, VecDeque<Step>)>,
-    events: VecDeque<Event>,
+    events: VecDeque<DiskEvent>,
     next_ticket: u64,
 }
 
@@ -290,7 +290,7 @@ impl Device {
         };
         if is_last || result.is_err() {
             self.tasks.pop_front();
-            self.events.push_back(Event { ticket, result });
+            self.events.push_back(DiskEvent { ticket, result });
         }
         self.plan_step();
     }
@@ -362,14 +362,14 @@ impl disk::Disk for Disk {
         removed.map(|_| ()).ok_or(io::ErrorKind::NotFound.into())
     }
 
-    fn submit(&mut self, task: Task<File>) -> Ticket {
+    fn submit(&mut self, task: DiskTask<File>) -> Ticket {
         let steps = match task {
-            Task::Write { file, bytes } => vec![Step::Write(file.inode, bytes)],
-            Task::Sync(file) => vec![Step::Sync(file.inode)],
-            Task::Replace { file, from, to } => {
+            DiskTask::Write { file, bytes } => vec![Step::Write(file.inode, bytes)],
+            DiskTask::Sync(file) => vec![Step::Sync(file.inode)],
+            DiskTask::Replace { file, from, to } => {
                 vec![Step::Sync(file.inode), Step::Rename(from, to), Step::SyncNames]
             }
-            Task::Close(file) => {
+            DiskTask::Close(file) => {
                 let is_last = Rc::strong_count(&file.handles) == 1;
                 assert!(is_last, "the node must not be who closes a large file");
                 Vec::new()
@@ -378,7 +378,7 @@ impl disk::Disk for Disk {
         self.0.borrow_mut().submit(steps.into())
     }
 
-    fn poll(&mut self) -> Option<Event> {
+    fn poll(&mut self) -> Option<DiskEvent> {
         self.0.borrow_mut().events.pop_front()
     }
 }

@@ -16,8 +16,8 @@ use disque::engine::{Engine, More};
 use disque::store::aof::{
     Aof, AofOptions, AofState, IncrementalSync, LastRewrite, SyncDuringRewrite, SyncPolicy,
 };
-use disque::store::aof_load::{AofReader, Progress};
-use disque::store::aof_rewrite::Stream;
+use disque::store::aof_load::{AofReader, LoadProgress};
+use disque::store::aof_rewrite::RecordStream;
 
 use crate::clock::Clock;
 use crate::disk::Disk;
@@ -139,12 +139,12 @@ impl Storage {
         let mut reader = AofReader::new(Path::new(AOF_PATH), &bytes[..], bytes.len() as u64);
         let progress = reader.read(usize::MAX, |record| engine.load(now, record));
         match progress.expect("whatever a crash leaves can be loaded") {
-            Progress::Truncated { valid_len } => {
+            LoadProgress::Truncated { valid_len } => {
                 let len = usize::try_from(valid_len).expect("it was in memory");
                 self.disk.cut(Path::new(AOF_PATH), len);
             }
-            Progress::Complete => {}
-            Progress::More => unreachable!("it was read to the end"),
+            LoadProgress::Complete => {}
+            LoadProgress::More => unreachable!("it was read to the end"),
         }
         self.aof.open().expect("it is there");
         engine.set_storage(now, Health::Works);
@@ -254,7 +254,7 @@ impl Storage {
         self.aof.rewrite_at_once(|out| {
             let (slot, more) = engine.rewrite_slice(from_slot, 1, out);
             from_slot = slot;
-            if more == More::Yes { Stream::GoesOn } else { Stream::Ends }
+            if more == More::Yes { RecordStream::GoesOn } else { RecordStream::Ends }
         })?;
         self.unwritten_since = None;
         self.rewritten_at = sim_ms;

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use super::Failure;
-use super::connection::Connection;
+use super::RunFailure;
+use super::connection::BenchmarkConnection;
 use super::options::{AckCommand, AckOrder, Step};
-use super::peer::Kind;
-use super::worker::{Plan, Progress, Tally, Worker};
+use super::peer::ReplyKind;
+use super::worker::{Plan, StepProgress, Tally, Worker};
 
 /// The longest wait for an event; then the loop looks whether it is to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -28,8 +28,8 @@ pub fn run(
     worker: &mut Worker,
     step: Step,
     plan: &Plan,
-    progress: &Progress,
-) -> Result<Tally, Failure> {
+    progress: &StepProgress,
+) -> Result<Tally, RunFailure> {
     let mut tally = Tally::new();
     let mut batches = vec![Batch::default(); worker.connections.len()];
     let mut active = batches.len();
@@ -64,13 +64,13 @@ pub fn run(
 }
 
 fn take_replies(
-    connection: &mut Connection,
+    connection: &mut BenchmarkConnection,
     batch: &mut Batch,
     step: Step,
     plan: &Plan,
-    progress: &Progress,
+    progress: &StepProgress,
     tally: &mut Tally,
-) -> Result<(), Failure> {
+) -> Result<(), RunFailure> {
     let now = plan.clock.now();
     let mut done = 0;
     let came_before = batch.came;
@@ -78,7 +78,7 @@ fn take_replies(
         let jobs = tally.count(&answer, now);
         batch.came += answer.fetched;
         match (step, answer.kind) {
-            (Step::Drain, Kind::Ack) => {}
+            (Step::Drain, ReplyKind::Ack) => {}
             (Step::Wait, _) => {
                 let due_at = answer.sent_at + plan.options.wait_timeout_ms * 1_000_000;
                 tally.fetched.operations += 1;
@@ -95,12 +95,12 @@ fn take_replies(
 
 /// Sends a connection's next batch, or marks it finished.
 fn send_batch(
-    connection: &mut Connection,
+    connection: &mut BenchmarkConnection,
     batch: &mut Batch,
     step: Step,
     plan: &Plan,
-    progress: &Progress,
-) -> Result<(), Failure> {
+    progress: &StepProgress,
+) -> Result<(), RunFailure> {
     let now = plan.clock.now();
     let depth = plan.options.depth;
     match step {
@@ -129,10 +129,10 @@ fn send_batch(
 }
 
 fn send_fetches(
-    connection: &mut Connection,
+    connection: &mut BenchmarkConnection,
     batch: &mut Batch,
     plan: &Plan,
-    progress: &Progress,
+    progress: &StepProgress,
     now: u64,
 ) {
     let options = &plan.options;
@@ -152,7 +152,7 @@ fn send_fetches(
 }
 
 fn send_acks(
-    connection: &mut Connection,
+    connection: &mut BenchmarkConnection,
     command: AckCommand,
     requests_max: usize,
     plan: &Plan,

@@ -1,8 +1,8 @@
 //! One connection to a server: bytes in, bytes out, and which replies are still to come.
 //!
 //! A batch costs one write and one read: requests pile up in the output buffer until
-//! [`Connection::flush`], and the replies of one read are taken one after the other with
-//! [`Connection::next_reply`]. The socket's readiness is edge-triggered, so reading goes
+//! [`BenchmarkConnection::flush`], and the replies of one read are taken one after the other with
+//! [`BenchmarkConnection::next_reply`]. The socket's readiness is edge-triggered, so reading goes
 //! on until a short read, and unsent output waits for the writable event.
 
 use std::collections::VecDeque;
@@ -12,9 +12,9 @@ use std::net::SocketAddr;
 use mio::Interest;
 use mio::net::TcpStream;
 
-use super::Failure;
+use super::RunFailure;
 use super::options::AckCommand;
-use super::peer::{HeldJob, Kind, Outcome, Peer};
+use super::peer::{BenchmarkPeer, HeldJob, ReplyKind, ReplyOutcome};
 use super::reply::Stop;
 use super::request::{AckReplies, Marks, Requests};
 
@@ -26,7 +26,7 @@ const READ_ROOM: usize = 4 * 1024;
 /// Replies of one kind that are still to come for requests sent at the same time.
 #[derive(Clone, Copy, Debug)]
 struct Expected {
-    kind: Kind,
+    kind: ReplyKind,
     replies: u32,
     sent_at: u64,
 }
@@ -34,8 +34,8 @@ struct Expected {
 /// A reply together with what was known about its request.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
-    pub kind: Kind,
-    pub outcome: Outcome,
+    pub kind: ReplyKind,
+    pub outcome: ReplyOutcome,
     /// When the request was sent, or was due; see `Clock`.
     pub sent_at: u64,
     /// How many jobs it left in `held`.
@@ -50,7 +50,7 @@ enum Ending {
 }
 
 /// A client of a server.
-pub struct Connection {
+pub struct BenchmarkConnection {
     stream: TcpStream,
     server: SocketAddr,
     /// Filled up to `filled`, read up to `taken`.
@@ -102,7 +102,7 @@ fn gcd(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-impl Connection {
+impl BenchmarkConnection {
     /// Connects, says hello and waits for the answer, so that the server has accepted
     /// the connection before the load begins.
     pub fn open(
@@ -111,9 +111,9 @@ impl Connection {
         clients: usize,
         queues: u32,
         requests: &Requests,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, RunFailure> {
         let stream =
-            greet(server, &requests.hello).map_err(|error| Failure::Socket(server, error))?;
+            greet(server, &requests.hello).map_err(|error| RunFailure::Socket(server, error))?;
         Ok(Self {
             stream: TcpStream::from_std(stream),
             server,
@@ -132,25 +132,25 @@ impl Connection {
     }
 
     /// Has `poll` report this connection under `token`.
-    pub fn register(&mut self, poll: &mio::Poll, token: mio::Token) -> Result<(), Failure> {
+    pub fn register(&mut self, poll: &mio::Poll, token: mio::Token) -> Result<(), RunFailure> {
         let interest = Interest::READABLE | Interest::WRITABLE;
         poll.registry()
             .register(&mut self.stream, token, interest)
-            .map_err(|error| Failure::Socket(self.server, error))
+            .map_err(|error| RunFailure::Socket(self.server, error))
     }
 
     /// Appends one request to what the next flush sends.
     pub fn add(&mut self, requests: &Requests, stamp: u64, sent_at: u64) {
         let marks = Marks { queue: self.queues.next(), stamp, client: self.client };
         requests.add.write(&marks, &mut self.output);
-        self.expect(Kind::Add, 1, sent_at);
+        self.expect(ReplyKind::Add, 1, sent_at);
     }
 
     /// Appends a fetch of what is there.
     pub fn fetch(&mut self, requests: &Requests, sent_at: u64) {
         let marks = Marks { queue: self.queues.next(), stamp: 0, client: self.client };
         requests.fetch.write(&marks, &mut self.output);
-        self.expect(Kind::Fetch, 1, sent_at);
+        self.expect(ReplyKind::Fetch, 1, sent_at);
     }
 
     /// Appends a fetch that waits for a job; always from the same queue, so that
@@ -159,13 +159,13 @@ impl Connection {
         let queue = self.client % self.queues.queues;
         let marks = Marks { queue, stamp: 0, client: self.client };
         requests.fetch_or_wait.write(&marks, &mut self.output);
-        self.expect(Kind::Await, 1, sent_at);
+        self.expect(ReplyKind::Await, 1, sent_at);
     }
 
     /// Appends a fetch from an empty queue that gives up after a time.
     pub fn wait(&mut self, requests: &Requests, sent_at: u64) {
         requests.wait.write(&Marks::default(), &mut self.output);
-        self.expect(Kind::Await, 1, sent_at);
+        self.expect(ReplyKind::Await, 1, sent_at);
     }
 
     /// Appends one acknowledgement of the next `count` held jobs.
@@ -184,8 +184,8 @@ impl Connection {
             self.held.clear();
             self.acked = 0;
         }
-        self.expect(Kind::Ack, counted, sent_at);
-        self.expect(Kind::Aside, aside, sent_at);
+        self.expect(ReplyKind::Ack, counted, sent_at);
+        self.expect(ReplyKind::Aside, aside, sent_at);
     }
 
     /// How many fetched jobs wait for their acknowledgement.
@@ -212,7 +212,7 @@ impl Connection {
         self.refusal.take()
     }
 
-    fn expect(&mut self, kind: Kind, replies: u32, sent_at: u64) {
+    fn expect(&mut self, kind: ReplyKind, replies: u32, sent_at: u64) {
         if replies == 0 {
             return;
         }
@@ -229,17 +229,17 @@ impl Connection {
 
     /// Whether nothing but a waiting fetch is unanswered.
     pub fn is_settled(&self) -> bool {
-        self.expected.iter().all(|expected| expected.kind == Kind::Await)
+        self.expected.iter().all(|expected| expected.kind == ReplyKind::Await)
     }
 
     /// Sends what the socket takes; the rest goes with the next writable event.
-    pub fn flush(&mut self) -> Result<(), Failure> {
+    pub fn flush(&mut self) -> Result<(), RunFailure> {
         while self.written < self.output.len() {
             match self.stream.write(&self.output[self.written..]) {
                 Ok(sent) => self.written += sent,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(Failure::Socket(self.server, error)),
+                Err(error) => return Err(RunFailure::Socket(self.server, error)),
             }
         }
         self.output.clear();
@@ -248,10 +248,10 @@ impl Connection {
     }
 
     /// Reads what has arrived.
-    pub fn fill(&mut self) -> Result<(), Failure> {
-        let outcome = self.read().map_err(|error| Failure::Socket(self.server, error))?;
+    pub fn fill(&mut self) -> Result<(), RunFailure> {
+        let outcome = self.read().map_err(|error| RunFailure::Socket(self.server, error))?;
         match outcome {
-            Ending::Closed if self.taken == self.filled => Err(Failure::Closed(self.server)),
+            Ending::Closed if self.taken == self.filled => Err(RunFailure::Closed(self.server)),
             _ => Ok(()),
         }
     }
@@ -283,20 +283,20 @@ impl Connection {
     }
 
     /// Takes the next whole reply; `None` means that more bytes are needed.
-    pub fn next_reply(&mut self, peer: Peer) -> Result<Option<Answer>, Failure> {
+    pub fn next_reply(&mut self, peer: BenchmarkPeer) -> Result<Option<Answer>, RunFailure> {
         if self.taken == self.filled {
             return Ok(None);
         }
         let bytes = &self.input[self.taken..self.filled];
         let nonsense = |bytes: &[u8]| {
             let start = String::from_utf8_lossy(&bytes[..bytes.len().min(80)]);
-            Failure::Nonsense(self.server, start.into_owned())
+            RunFailure::Nonsense(self.server, start.into_owned())
         };
         let Some(expected) = self.expected.front_mut() else { return Err(nonsense(bytes)) };
         let held_before = self.held.len();
         match peer.read_reply(expected.kind, bytes, &mut self.held) {
             Ok(reply) => {
-                if reply.outcome == Outcome::Refused && self.refusal.is_none() {
+                if reply.outcome == ReplyOutcome::Refused && self.refusal.is_none() {
                     let text = String::from_utf8_lossy(&bytes[..reply.len]);
                     self.refusal = Some(text.trim_end().to_owned());
                 }

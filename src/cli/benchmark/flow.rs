@@ -9,11 +9,11 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
 
-use super::Failure;
-use super::connection::Connection;
+use super::RunFailure;
+use super::connection::BenchmarkConnection;
 use super::options::{AckCommand, Flow, Pace};
-use super::peer::Kind;
-use super::worker::{Plan, Progress, Tally, Worker, nanoseconds};
+use super::peer::ReplyKind;
+use super::worker::{Plan, StepProgress, Tally, Worker, nanoseconds};
 
 /// A flow whose jobs are all sent ends when no reply has come for so long; what is
 /// missing then is lost, or waits for a retry.
@@ -29,7 +29,7 @@ const WINDOW_LOOK_EVERY: Duration = Duration::from_millis(1);
 /// The part of a flow that runs in one thread.
 struct Share<'a> {
     plan: &'a Plan,
-    progress: &'a Progress,
+    progress: &'a StepProgress,
     tally: Tally,
     /// Whether there are consumers; without them the reply to its producer settles a job.
     consumed: bool,
@@ -57,8 +57,8 @@ pub fn run(
     flow: &Flow,
     numbers: &[usize],
     plan: &Plan,
-    progress: &Progress,
-) -> Result<Tally, Failure> {
+    progress: &StepProgress,
+) -> Result<Tally, RunFailure> {
     let own_producers = numbers.iter().filter(|number| **number < flow.producers).count();
     let mut share = Share {
         plan,
@@ -103,7 +103,7 @@ impl Share<'_> {
         worker: &mut Worker,
         producers: usize,
         window: u64,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RunFailure> {
         while !self.progress.is_handed_out() && !self.progress.is_stopped() {
             let mut stalled = false;
             for connection in &mut worker.connections[..producers] {
@@ -136,7 +136,7 @@ impl Share<'_> {
         worker: &mut Worker,
         producers: usize,
         mut schedule: Schedule,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RunFailure> {
         while let Some(next_at) = schedule.next_at() {
             if self.progress.is_stopped() {
                 break;
@@ -161,10 +161,10 @@ impl Share<'_> {
     }
 
     /// Waits for the jobs that are under way.
-    fn settle(&mut self, worker: &mut Worker) -> Result<(), Failure> {
+    fn settle(&mut self, worker: &mut Worker) -> Result<(), RunFailure> {
         let quiet_max = nanoseconds(QUIET_MAX);
         while !self.progress.is_stopped() {
-            let own = worker.connections.iter().all(Connection::is_settled);
+            let own = worker.connections.iter().all(BenchmarkConnection::is_settled);
             if own && self.is_over() {
                 break;
             }
@@ -184,14 +184,14 @@ impl Share<'_> {
             && progress.settled.load(Relaxed) >= progress.sent.load(Relaxed)
     }
 
-    fn add(&mut self, connection: &mut Connection, due_at: u64) {
+    fn add(&mut self, connection: &mut BenchmarkConnection, due_at: u64) {
         // Each body is different: a reliable list finds a job by it.
         self.last_stamp = due_at.max(self.last_stamp + 1);
         connection.add(&self.plan.requests, self.plan.clock.stamp(self.last_stamp), due_at);
     }
 
     /// Handles the events of the last wait.
-    fn serve(&mut self, worker: &mut Worker) -> Result<(), Failure> {
+    fn serve(&mut self, worker: &mut Worker) -> Result<(), RunFailure> {
         for event in &worker.events {
             let connection = &mut worker.connections[event.token().0];
             if event.is_writable() {
@@ -205,7 +205,7 @@ impl Share<'_> {
         Ok(())
     }
 
-    fn take_replies(&mut self, connection: &mut Connection) -> Result<(), Failure> {
+    fn take_replies(&mut self, connection: &mut BenchmarkConnection) -> Result<(), RunFailure> {
         let now = self.plan.clock.now();
         let refused_before = self.tally.added.refused;
         let mut delivered = 0;
@@ -216,8 +216,8 @@ impl Share<'_> {
             self.last_reply_at = now;
             let jobs = self.tally.count(&answer, now);
             match answer.kind {
-                Kind::Add => answered += jobs,
-                Kind::Await => {
+                ReplyKind::Add => answered += jobs,
+                ReplyKind::Await => {
                     delivered += jobs;
                     fetched += answer.fetched;
                     waiting = false;
@@ -228,7 +228,7 @@ impl Share<'_> {
                         }
                     }
                 }
-                Kind::Fetch | Kind::Ack | Kind::Aside => {}
+                ReplyKind::Fetch | ReplyKind::Ack | ReplyKind::Aside => {}
             }
         }
         self.plan.work_on(fetched);

@@ -45,25 +45,25 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn serve(args: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
+fn serve(args: impl IntoIterator<Item = OsString>) -> Result<(), RunFailure> {
     let options = match options::parse(args)? {
-        options::Request::Help => return print(options::USAGE),
-        options::Request::Run(options) => *options,
+        options::BenchmarkRequest::Help => return print(options::USAGE),
+        options::BenchmarkRequest::Run(options) => *options,
     };
     let rows = run::run(&options)?;
     print(&report::render(&options, &rows))?;
     if let Some(path) = &options.plot {
         let picture = plot::draw(&report::title(&options), &rows);
-        std::fs::write(path, picture).map_err(|error| Failure::Output(path.clone(), error))?;
+        std::fs::write(path, picture).map_err(|error| RunFailure::Output(path.clone(), error))?;
     }
     Ok(())
 }
 
 /// Writes to stdout; a reader that has gone away is no failure.
-fn print(text: &str) -> Result<(), Failure> {
+fn print(text: &str) -> Result<(), RunFailure> {
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::Output("stdout".into(), error))
+            Err(RunFailure::Output("stdout".into(), error))
         }
         _ => Ok(()),
     }
@@ -71,7 +71,7 @@ fn print(text: &str) -> Result<(), Failure> {
 
 /// Why a run ended without figures.
 #[derive(Debug)]
-pub enum Failure {
+pub enum RunFailure {
     /// The command line makes no sense.
     Usage(String),
     /// A socket could not be connected, read or written.
@@ -88,7 +88,7 @@ pub enum Failure {
     Output(PathBuf, io::Error),
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for RunFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usage(why) => write!(f, "{why} (see --help)"),
@@ -102,7 +102,7 @@ impl fmt::Display for Failure {
     }
 }
 
-impl From<lexopt::Error> for Failure {
+impl From<lexopt::Error> for RunFailure {
     fn from(error: lexopt::Error) -> Self {
         Self::Usage(error.to_string())
     }

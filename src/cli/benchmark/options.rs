@@ -1,5 +1,5 @@
 //! What one run does, as the command line says it. Parsed once, checked once: a value
-//! of [`Options`] that [`parse`] hands out makes sense as a whole, so nothing behind it
+//! of [`BenchmarkOptions`] that [`parse`] hands out makes sense as a whole, so nothing behind it
 //! asks again whether, say, a peer knows acknowledgements.
 
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::Failure;
-use super::peer::{Peer, STAMP_LEN};
+use super::RunFailure;
+use super::peer::{BenchmarkPeer, STAMP_LEN};
 
 /// The text of `--help`.
 pub const USAGE: &str = "\
@@ -122,7 +122,7 @@ pub enum Workload {
 
 /// The form of the figures on stdout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum FigureFormat {
     Text,
     Csv,
     Json,
@@ -137,15 +137,15 @@ pub enum AckOrder {
 
 /// Whether a line tells how far the run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum ProgressLine {
     Shown,
     Hidden,
 }
 
 /// One run, checked.
 #[derive(Clone, Debug)]
-pub struct Options {
-    pub peer: Peer,
+pub struct BenchmarkOptions {
+    pub peer: BenchmarkPeer,
     pub servers: Vec<SocketAddr>,
     pub pids: Vec<u32>,
     pub workload: Workload,
@@ -167,16 +167,16 @@ pub struct Options {
     pub threads: usize,
     /// A closed loop stops here even when work is left.
     pub stop_after: Option<Duration>,
-    pub format: Format,
+    pub format: FigureFormat,
     pub plot: Option<PathBuf>,
     pub label: String,
-    pub progress: Progress,
+    pub progress: ProgressLine,
 }
 
 /// What a command line asks for.
 #[derive(Debug)]
-pub enum Request {
-    Run(Box<Options>),
+pub enum BenchmarkRequest {
+    Run(Box<BenchmarkOptions>),
     Help,
 }
 
@@ -194,7 +194,9 @@ struct Words {
 }
 
 /// Reads a command line; the first argument is the program's name.
-pub fn parse(args: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Request, Failure> {
+pub fn parse(
+    args: impl IntoIterator<Item = std::ffi::OsString>,
+) -> Result<BenchmarkRequest, RunFailure> {
     let mut words = Words {
         host: "127.0.0.1".into(),
         port: 7711,
@@ -206,8 +208,8 @@ pub fn parse(args: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Reque
         seconds: None,
         timeout_ms: None,
     };
-    let mut options = Options {
-        peer: Peer::Disque,
+    let mut options = BenchmarkOptions {
+        peer: BenchmarkPeer::Disque,
         servers: Vec::new(),
         pids: Vec::new(),
         workload: Workload::Steps(Vec::new()),
@@ -226,23 +228,23 @@ pub fn parse(args: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Reque
         idle: 0,
         threads: 1,
         stop_after: None,
-        format: Format::Text,
+        format: FigureFormat::Text,
         plot: None,
         label: String::new(),
-        progress: Progress::Shown,
+        progress: ProgressLine::Shown,
     };
     let mut parser = lexopt::Parser::from_iter(args);
     while let Some(arg) = parser.next()? {
         use lexopt::Arg::{Long, Short};
         match arg {
-            Long("help") => return Ok(Request::Help),
+            Long("help") => return Ok(BenchmarkRequest::Help),
             Short('h') => words.host = text(&mut parser)?,
             Short('p') => words.port = number(&mut parser)?,
             Long("server") => words.servers.push(text(&mut parser)?),
             Long("peer") => {
                 let name = text(&mut parser)?;
-                options.peer = Peer::named(&name)
-                    .ok_or_else(|| Failure::Usage(format!("there is no peer '{name}'")))?;
+                options.peer = BenchmarkPeer::named(&name)
+                    .ok_or_else(|| RunFailure::Usage(format!("there is no peer '{name}'")))?;
             }
             Long("pid") => {
                 for pid in text(&mut parser)?.split(',') {
@@ -263,7 +265,7 @@ pub fn parse(args: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Reque
             Long("work") => {
                 let work_us: f64 = number(&mut parser)?;
                 options.work = Duration::try_from_secs_f64(work_us / 1e6).map_err(|_| {
-                    Failure::Usage(format!("{work_us} microseconds is not a length of time"))
+                    RunFailure::Usage(format!("{work_us} microseconds is not a length of time"))
                 })?;
             }
             Short('d') => options.body_len = number(&mut parser)?,
@@ -281,48 +283,50 @@ pub fn parse(args: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Reque
             Long("timeout") => words.timeout_ms = Some(number(&mut parser)?),
             Long("format") => {
                 options.format = match text(&mut parser)?.as_str() {
-                    "text" => Format::Text,
-                    "csv" => Format::Csv,
-                    "json" => Format::Json,
-                    other => return Err(Failure::Usage(format!("there is no format '{other}'"))),
+                    "text" => FigureFormat::Text,
+                    "csv" => FigureFormat::Csv,
+                    "json" => FigureFormat::Json,
+                    other => {
+                        return Err(RunFailure::Usage(format!("there is no format '{other}'")));
+                    }
                 }
             }
             Long("plot") => options.plot = Some(parser.value()?.into()),
             Long("label") => options.label = text(&mut parser)?,
-            Long("quiet") => options.progress = Progress::Hidden,
+            Long("quiet") => options.progress = ProgressLine::Hidden,
             other => return Err(other.unexpected().into()),
         }
     }
     settle(words, &mut options)?;
-    Ok(Request::Run(Box::new(options)))
+    Ok(BenchmarkRequest::Run(Box::new(options)))
 }
 
-fn text(parser: &mut lexopt::Parser) -> Result<String, Failure> {
+fn text(parser: &mut lexopt::Parser) -> Result<String, RunFailure> {
     parser
         .value()?
         .into_string()
-        .map_err(|raw| Failure::Usage(format!("{} is not UTF-8", raw.to_string_lossy())))
+        .map_err(|raw| RunFailure::Usage(format!("{} is not UTF-8", raw.to_string_lossy())))
 }
 
-fn number<T: FromStr>(parser: &mut lexopt::Parser) -> Result<T, Failure> {
+fn number<T: FromStr>(parser: &mut lexopt::Parser) -> Result<T, RunFailure> {
     let value = text(parser)?;
     from_text(&value, "value")
 }
 
-fn from_text<T: FromStr>(value: &str, what: &str) -> Result<T, Failure> {
-    value.parse().map_err(|_| Failure::Usage(format!("'{value}' is not a valid {what}")))
+fn from_text<T: FromStr>(value: &str, what: &str) -> Result<T, RunFailure> {
+    value.parse().map_err(|_| RunFailure::Usage(format!("'{value}' is not a valid {what}")))
 }
 
 /// Puts the parts together and refuses what does not fit.
-fn settle(words: Words, options: &mut Options) -> Result<(), Failure> {
-    let refuse = |why: &str| Err(Failure::Usage(why.into()));
-    let seconds = match words.seconds {
-        Some(secs) => Some(
-            Duration::try_from_secs_f64(secs)
-                .map_err(|_| Failure::Usage(format!("{secs} seconds is not a length of time")))?,
-        ),
-        None => None,
-    };
+fn settle(words: Words, options: &mut BenchmarkOptions) -> Result<(), RunFailure> {
+    let refuse = |why: &str| Err(RunFailure::Usage(why.into()));
+    let seconds =
+        match words.seconds {
+            Some(secs) => Some(Duration::try_from_secs_f64(secs).map_err(|_| {
+                RunFailure::Usage(format!("{secs} seconds is not a length of time"))
+            })?),
+            None => None,
+        };
     if words.rate.is_some_and(|rate| !(rate > 0.0 && rate.is_finite())) {
         return refuse("a rate is above 0");
     }
@@ -347,7 +351,7 @@ fn settle(words: Words, options: &mut Options) -> Result<(), Failure> {
     let Workload::Flow(flow) = &options.workload else { return Ok(()) };
     let consumers = options.clients - flow.producers;
     if options.body_len < STAMP_LEN && consumers > 0 {
-        return Err(Failure::Usage(format!(
+        return Err(RunFailure::Usage(format!(
             "a flow writes the time into the body: -d is at least {STAMP_LEN}"
         )));
     }
@@ -360,7 +364,7 @@ fn settle(words: Words, options: &mut Options) -> Result<(), Failure> {
     Ok(())
 }
 
-fn resolve(words: &Words) -> Result<Vec<SocketAddr>, Failure> {
+fn resolve(words: &Words) -> Result<Vec<SocketAddr>, RunFailure> {
     let names = if words.servers.is_empty() {
         let host = &words.host;
         let bracketed = if host.contains(':') { format!("[{host}]") } else { host.clone() };
@@ -374,12 +378,16 @@ fn resolve(words: &Words) -> Result<Vec<SocketAddr>, Failure> {
             let found = name.to_socket_addrs().map_err(|error| error.to_string());
             found
                 .and_then(|mut all| all.next().ok_or_else(|| "no address".into()))
-                .map_err(|why| Failure::Usage(format!("cannot resolve {name}: {why}")))
+                .map_err(|why| RunFailure::Usage(format!("cannot resolve {name}: {why}")))
         })
         .collect()
 }
 
-fn workload(words: &Words, seconds: Option<Duration>, clients: usize) -> Result<Workload, Failure> {
+fn workload(
+    words: &Words,
+    seconds: Option<Duration>,
+    clients: usize,
+) -> Result<Workload, RunFailure> {
     let pace = match words.rate {
         Some(per_second) => {
             Pace::Rate { per_second, length: seconds.unwrap_or(Duration::from_secs(5)) }
@@ -389,7 +397,7 @@ fn workload(words: &Words, seconds: Option<Duration>, clients: usize) -> Result<
     let flow = |name, placement| {
         let producers = words.producers.unwrap_or(clients / 2);
         if producers == 0 || producers >= clients {
-            return Err(Failure::Usage(
+            return Err(RunFailure::Usage(
                 "a flow has producers and consumers: --producers is below -c".into(),
             ));
         }
@@ -403,7 +411,7 @@ fn workload(words: &Words, seconds: Option<Duration>, clients: usize) -> Result<
             return Ok(Workload::Flow(Flow { name: "add", producers: clients, placement, pace }));
         }
         _ if words.rate.is_some() => {
-            return Err(Failure::Usage("--rate goes with add, mix and federation".into()));
+            return Err(RunFailure::Usage("--rate goes with add, mix and federation".into()));
         }
         _ => {}
     }
@@ -417,25 +425,25 @@ fn workload(words: &Words, seconds: Option<Duration>, clients: usize) -> Result<
             "drain" => steps.push(Step::Drain),
             "add-drain" => steps.extend([Step::Add, Step::Drain]),
             "wait" => steps.push(Step::Wait),
-            _ => return Err(Failure::Usage(format!("there is no workload '{word}'"))),
+            _ => return Err(RunFailure::Usage(format!("there is no workload '{word}'"))),
         }
     }
     Ok(Workload::Steps(steps))
 }
 
-fn fits_the_peer(options: &Options) -> Result<(), Failure> {
+fn fits_the_peer(options: &BenchmarkOptions) -> Result<(), RunFailure> {
     let peer = options.peer;
     let name = peer.name();
-    let refuse = |what: &str| Err(Failure::Usage(format!("{name} {what}")));
+    let refuse = |what: &str| Err(RunFailure::Usage(format!("{name} {what}")));
     let steps = match &options.workload {
         Workload::Steps(steps) => steps.as_slice(),
         Workload::Flow(_) => &[],
     };
     let acks = steps.iter().any(|step| matches!(step, Step::Ack(_)));
-    if acks && peer == Peer::List {
+    if acks && peer == BenchmarkPeer::List {
         return refuse("has nothing to acknowledge: use -w add,get");
     }
-    if peer == Peer::Disque {
+    if peer == BenchmarkPeer::Disque {
         return Ok(());
     }
     if steps.contains(&Step::Ack(AckCommand::FastAck)) || steps.contains(&Step::Wait) {
@@ -444,10 +452,10 @@ fn fits_the_peer(options: &Options) -> Result<(), Failure> {
     if !options.add_words.is_empty() {
         return refuse("takes no words of ADDJOB");
     }
-    if options.queues > 1 && matches!(peer, Peer::Stream | Peer::Beanstalkd) {
+    if options.queues > 1 && matches!(peer, BenchmarkPeer::Stream | BenchmarkPeer::Beanstalkd) {
         return refuse("is driven on one queue only");
     }
-    if options.count > 1 && matches!(peer, Peer::Reliable | Peer::Beanstalkd) {
+    if options.count > 1 && matches!(peer, BenchmarkPeer::Reliable | BenchmarkPeer::Beanstalkd) {
         return refuse("fetches one job at a time");
     }
     Ok(())
@@ -457,11 +465,11 @@ fn fits_the_peer(options: &Options) -> Result<(), Failure> {
 mod tests {
     use super::*;
 
-    fn parsed(line: &str) -> Result<Options, String> {
+    fn parsed(line: &str) -> Result<BenchmarkOptions, String> {
         let args = std::iter::once("disque-benchmark").chain(line.split_whitespace());
         match parse(args.map(Into::into)) {
-            Ok(Request::Run(options)) => Ok(*options),
-            Ok(Request::Help) => Err("help".into()),
+            Ok(BenchmarkRequest::Run(options)) => Ok(*options),
+            Ok(BenchmarkRequest::Help) => Err("help".into()),
             Err(failure) => Err(failure.to_string()),
         }
     }

@@ -15,7 +15,7 @@ const HELD_ID_MAX: usize = 47;
 
 /// A job queue and the way it is used as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Peer {
+pub enum BenchmarkPeer {
     /// ADDJOB, GETJOB, ACKJOB; our server and the C server.
     Disque,
     /// A Redis list: LPUSH, RPOP or BRPOP. A job is gone once it is fetched.
@@ -28,7 +28,7 @@ pub enum Peer {
     Beanstalkd,
 }
 
-impl Peer {
+impl BenchmarkPeer {
     const ALL: [Self; 5] =
         [Self::Disque, Self::List, Self::Reliable, Self::Stream, Self::Beanstalkd];
 
@@ -53,7 +53,7 @@ impl Peer {
     /// On `Err` nothing was appended, so the caller may come back with more bytes.
     pub fn read_reply(
         self,
-        kind: Kind,
+        kind: ReplyKind,
         bytes: &[u8],
         held: &mut Vec<HeldJob>,
     ) -> Result<Reply, Stop> {
@@ -61,13 +61,15 @@ impl Peer {
         let mut cursor = Cursor::new(bytes);
         let outcome = match (self, kind) {
             (Self::Beanstalkd, _) => beanstalkd_reply(kind, &mut cursor, held),
-            (_, Kind::Fetch | Kind::Await) if bytes.first() != Some(&b'-') => match self {
-                Self::Stream => stream_fetch(&mut cursor, held),
-                Self::List if kind == Kind::Await => list_await(&mut cursor, held),
-                Self::List => list_fetch(&mut cursor, held),
-                Self::Reliable => reliable_fetch(&mut cursor, held),
-                Self::Disque | Self::Beanstalkd => disque_fetch(&mut cursor, held),
-            },
+            (_, ReplyKind::Fetch | ReplyKind::Await) if bytes.first() != Some(&b'-') => {
+                match self {
+                    Self::Stream => stream_fetch(&mut cursor, held),
+                    Self::List if kind == ReplyKind::Await => list_await(&mut cursor, held),
+                    Self::List => list_fetch(&mut cursor, held),
+                    Self::Reliable => reliable_fetch(&mut cursor, held),
+                    Self::Disque | Self::Beanstalkd => disque_fetch(&mut cursor, held),
+                }
+            }
             _ => plain_reply(&mut cursor),
         };
         if outcome.is_err() {
@@ -79,7 +81,7 @@ impl Peer {
 
 /// What a reply answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ReplyKind {
     /// Takes a job.
     Add,
     /// Hands out jobs that are there.
@@ -97,12 +99,12 @@ pub enum Kind {
 pub struct Reply {
     /// Its bytes in the input buffer.
     pub len: usize,
-    pub outcome: Outcome,
+    pub outcome: ReplyOutcome,
 }
 
 /// What a reply says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ReplyOutcome {
     /// It worked; an acknowledgement says for how many jobs, of the others the number
     /// means nothing.
     Done(u64),
@@ -152,12 +154,12 @@ fn parse_stamp(body: &[u8]) -> Option<u64> {
 }
 
 /// `+status`, `-error`, `:count` or a bulk string.
-fn plain_reply(cursor: &mut Cursor<'_>) -> Result<Outcome, Stop> {
+fn plain_reply(cursor: &mut Cursor<'_>) -> Result<ReplyOutcome, Stop> {
     match cursor.peek()? {
-        b'+' => cursor.line().map(|_| Outcome::Done(1)),
-        b'-' => cursor.line().map(|_| Outcome::Refused),
-        b':' => Ok(Outcome::Done(u64::try_from(cursor.header(b':')?).unwrap_or(0))),
-        b'$' => cursor.bulk().map(|_| Outcome::Done(1)),
+        b'+' => cursor.line().map(|_| ReplyOutcome::Done(1)),
+        b'-' => cursor.line().map(|_| ReplyOutcome::Refused),
+        b':' => Ok(ReplyOutcome::Done(u64::try_from(cursor.header(b':')?).unwrap_or(0))),
+        b'$' => cursor.bulk().map(|_| ReplyOutcome::Done(1)),
         _ => Err(Stop::Malformed),
     }
 }
@@ -167,7 +169,7 @@ fn some<T>(value: Option<T>) -> Result<T, Stop> {
 }
 
 /// `*n` of `*3 queue id body`, or the null array.
-fn disque_fetch(cursor: &mut Cursor<'_>, held: &mut Vec<HeldJob>) -> Result<Outcome, Stop> {
+fn disque_fetch(cursor: &mut Cursor<'_>, held: &mut Vec<HeldJob>) -> Result<ReplyOutcome, Stop> {
     let jobs = cursor.array()?;
     for _ in 0..jobs {
         if cursor.array()? != 3 {
@@ -178,39 +180,39 @@ fn disque_fetch(cursor: &mut Cursor<'_>, held: &mut Vec<HeldJob>) -> Result<Outc
         let body = some(cursor.bulk()?)?;
         held.push(HeldJob::new(id, body)?);
     }
-    Ok(Outcome::Done(0))
+    Ok(ReplyOutcome::Done(0))
 }
 
 /// RPOP: a body or null; with a count, an array of bodies or null.
-fn list_fetch(cursor: &mut Cursor<'_>, held: &mut Vec<HeldJob>) -> Result<Outcome, Stop> {
+fn list_fetch(cursor: &mut Cursor<'_>, held: &mut Vec<HeldJob>) -> Result<ReplyOutcome, Stop> {
     if cursor.peek()? == b'$' {
         return reliable_fetch(cursor, held);
     }
     for _ in 0..cursor.array()? {
         held.push(HeldJob::of_body(some(cursor.bulk()?)?)?);
     }
-    Ok(Outcome::Done(0))
+    Ok(ReplyOutcome::Done(0))
 }
 
 /// BRPOP: the key and a body, or null.
-fn list_await(cursor: &mut Cursor<'_>, held: &mut Vec<HeldJob>) -> Result<Outcome, Stop> {
+fn list_await(cursor: &mut Cursor<'_>, held: &mut Vec<HeldJob>) -> Result<ReplyOutcome, Stop> {
     if cursor.array()? == 2 {
         some(cursor.bulk()?)?;
         held.push(HeldJob::of_body(some(cursor.bulk()?)?)?);
     }
-    Ok(Outcome::Done(0))
+    Ok(ReplyOutcome::Done(0))
 }
 
 /// A body, or null.
-fn reliable_fetch(cursor: &mut Cursor<'_>, held: &mut Vec<HeldJob>) -> Result<Outcome, Stop> {
+fn reliable_fetch(cursor: &mut Cursor<'_>, held: &mut Vec<HeldJob>) -> Result<ReplyOutcome, Stop> {
     if let Some(body) = cursor.bulk()? {
         held.push(HeldJob::of_body(body)?);
     }
-    Ok(Outcome::Done(0))
+    Ok(ReplyOutcome::Done(0))
 }
 
 /// `*1` of `*2 stream [id [field body]...]`, or the null array.
-fn stream_fetch(cursor: &mut Cursor<'_>, held: &mut Vec<HeldJob>) -> Result<Outcome, Stop> {
+fn stream_fetch(cursor: &mut Cursor<'_>, held: &mut Vec<HeldJob>) -> Result<ReplyOutcome, Stop> {
     for _ in 0..cursor.array()? {
         cursor.array()?;
         some(cursor.bulk()?)?;
@@ -223,32 +225,32 @@ fn stream_fetch(cursor: &mut Cursor<'_>, held: &mut Vec<HeldJob>) -> Result<Outc
             held.push(HeldJob::new(id, body)?);
         }
     }
-    Ok(Outcome::Done(0))
+    Ok(ReplyOutcome::Done(0))
 }
 
 /// `INSERTED id`, `RESERVED id bytes` and a body, `TIMED_OUT`, `DELETED`, or anything
 /// else, which is a refusal.
 fn beanstalkd_reply(
-    kind: Kind,
+    kind: ReplyKind,
     cursor: &mut Cursor<'_>,
     held: &mut Vec<HeldJob>,
-) -> Result<Outcome, Stop> {
+) -> Result<ReplyOutcome, Stop> {
     let line = cursor.line()?;
     let mut words = line.split(|byte| *byte == b' ');
     let first = words.next().unwrap_or_default();
     match (kind, first) {
-        (Kind::Fetch | Kind::Await, b"RESERVED") => {
+        (ReplyKind::Fetch | ReplyKind::Await, b"RESERVED") => {
             let id = some(words.next())?;
             let body_len = some(words.next().and_then(parse_number))?;
             let body = cursor.block(some(usize::try_from(body_len).ok())?)?;
             held.push(HeldJob::new(id, body)?);
-            Ok(Outcome::Done(1))
+            Ok(ReplyOutcome::Done(1))
         }
-        (Kind::Fetch, b"TIMED_OUT") => Ok(Outcome::Done(0)),
-        (Kind::Add, b"INSERTED") | (Kind::Ack, b"DELETED") | (Kind::Aside, _) => {
-            Ok(Outcome::Done(1))
+        (ReplyKind::Fetch, b"TIMED_OUT") => Ok(ReplyOutcome::Done(0)),
+        (ReplyKind::Add, b"INSERTED") | (ReplyKind::Ack, b"DELETED") | (ReplyKind::Aside, _) => {
+            Ok(ReplyOutcome::Done(1))
         }
-        _ => Ok(Outcome::Refused),
+        _ => Ok(ReplyOutcome::Refused),
     }
 }
 
@@ -256,7 +258,7 @@ fn beanstalkd_reply(
 mod tests {
     use super::*;
 
-    fn read(peer: Peer, kind: Kind, bytes: &[u8]) -> (Reply, Vec<Vec<u8>>) {
+    fn read(peer: BenchmarkPeer, kind: ReplyKind, bytes: &[u8]) -> (Reply, Vec<Vec<u8>>) {
         for end in 0..bytes.len() {
             let mut held = Vec::new();
             assert_eq!(peer.read_reply(kind, &bytes[..end], &mut held), Err(Stop::Incomplete));
@@ -271,54 +273,59 @@ mod tests {
     fn fetched_jobs_are_held_by_what_acknowledges_them() {
         for (peer, kind, bytes, ids) in [
             (
-                Peer::Disque,
-                Kind::Fetch,
+                BenchmarkPeer::Disque,
+                ReplyKind::Fetch,
                 &b"*1\r\n*3\r\n$1\r\nq\r\n$3\r\nD-1\r\n$1\r\nb\r\n"[..],
                 &["D-1"][..],
             ),
-            (Peer::Disque, Kind::Fetch, b"*-1\r\n", &[]),
-            (Peer::List, Kind::Fetch, b"$4\r\nbody\r\n", &["body"]),
-            (Peer::List, Kind::Fetch, b"$-1\r\n", &[]),
-            (Peer::List, Kind::Fetch, b"*2\r\n$1\r\na\r\n$1\r\nb\r\n", &["a", "b"]),
-            (Peer::List, Kind::Await, b"*2\r\n$1\r\nq\r\n$1\r\nb\r\n", &["b"]),
+            (BenchmarkPeer::Disque, ReplyKind::Fetch, b"*-1\r\n", &[]),
+            (BenchmarkPeer::List, ReplyKind::Fetch, b"$4\r\nbody\r\n", &["body"]),
+            (BenchmarkPeer::List, ReplyKind::Fetch, b"$-1\r\n", &[]),
+            (BenchmarkPeer::List, ReplyKind::Fetch, b"*2\r\n$1\r\na\r\n$1\r\nb\r\n", &["a", "b"]),
+            (BenchmarkPeer::List, ReplyKind::Await, b"*2\r\n$1\r\nq\r\n$1\r\nb\r\n", &["b"]),
             (
-                Peer::Reliable,
-                Kind::Await,
+                BenchmarkPeer::Reliable,
+                ReplyKind::Await,
                 b"$20\r\n0123456789abcdef-eof\r\n",
                 &["0123456789abcdef"],
             ),
             (
-                Peer::Stream,
-                Kind::Fetch,
+                BenchmarkPeer::Stream,
+                ReplyKind::Fetch,
                 b"*1\r\n*2\r\n$1\r\nq\r\n*1\r\n*2\r\n$3\r\n1-0\r\n*2\r\n$1\r\nb\r\n$2\r\nxy\r\n",
                 &["1-0"],
             ),
-            (Peer::Stream, Kind::Fetch, b"*-1\r\n", &[]),
-            (Peer::Beanstalkd, Kind::Await, b"RESERVED 12 2\r\nxy\r\n", &["12"]),
-            (Peer::Beanstalkd, Kind::Fetch, b"TIMED_OUT\r\n", &[]),
+            (BenchmarkPeer::Stream, ReplyKind::Fetch, b"*-1\r\n", &[]),
+            (BenchmarkPeer::Beanstalkd, ReplyKind::Await, b"RESERVED 12 2\r\nxy\r\n", &["12"]),
+            (BenchmarkPeer::Beanstalkd, ReplyKind::Fetch, b"TIMED_OUT\r\n", &[]),
         ] {
             let (reply, held) = read(peer, kind, bytes);
             assert_eq!(reply.len, bytes.len());
-            assert_ne!(reply.outcome, Outcome::Refused);
+            assert_ne!(reply.outcome, ReplyOutcome::Refused);
             assert_eq!(held, ids.iter().map(|id| id.as_bytes().to_vec()).collect::<Vec<_>>());
         }
     }
 
     #[test]
     fn acknowledgements_say_how_many_jobs_they_forgot() {
-        for (peer, bytes) in [(Peer::Disque, &b":1\r\n"[..]), (Peer::Beanstalkd, b"DELETED\r\n")] {
-            assert_eq!(read(peer, Kind::Ack, bytes).0.outcome, Outcome::Done(1));
+        for (peer, bytes) in
+            [(BenchmarkPeer::Disque, &b":1\r\n"[..]), (BenchmarkPeer::Beanstalkd, b"DELETED\r\n")]
+        {
+            assert_eq!(read(peer, ReplyKind::Ack, bytes).0.outcome, ReplyOutcome::Done(1));
         }
-        assert_eq!(read(Peer::Stream, Kind::Ack, b":0\r\n").0.outcome, Outcome::Done(0));
+        assert_eq!(
+            read(BenchmarkPeer::Stream, ReplyKind::Ack, b":0\r\n").0.outcome,
+            ReplyOutcome::Done(0)
+        );
     }
 
     #[test]
     fn error_replies_are_refusals_of_any_kind() {
-        for kind in [Kind::Add, Kind::Fetch, Kind::Await, Kind::Ack] {
-            let (reply, held) = read(Peer::Disque, kind, b"-ERR no\r\n");
-            assert_eq!((reply.outcome, held.len()), (Outcome::Refused, 0));
-            let (reply, _) = read(Peer::Beanstalkd, kind, b"NOT_FOUND\r\n");
-            assert_eq!(reply.outcome, Outcome::Refused);
+        for kind in [ReplyKind::Add, ReplyKind::Fetch, ReplyKind::Await, ReplyKind::Ack] {
+            let (reply, held) = read(BenchmarkPeer::Disque, kind, b"-ERR no\r\n");
+            assert_eq!((reply.outcome, held.len()), (ReplyOutcome::Refused, 0));
+            let (reply, _) = read(BenchmarkPeer::Beanstalkd, kind, b"NOT_FOUND\r\n");
+            assert_eq!(reply.outcome, ReplyOutcome::Refused);
         }
     }
 

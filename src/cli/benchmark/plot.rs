@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use super::report::Row;
+use super::report::FigureRow;
 
 /// The area of one panel, in SVG units.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +38,7 @@ impl Panel {
 }
 
 /// Draws the rows under a title.
-pub fn draw(title: &str, rows: &[Row]) -> String {
+pub fn draw(title: &str, rows: &[FigureRow]) -> String {
     let (width, height) = SIZE;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
@@ -53,7 +53,7 @@ pub fn draw(title: &str, rows: &[Row]) -> String {
     svg
 }
 
-fn draw_throughput(svg: &mut String, rows: &[Row]) {
+fn draw_throughput(svg: &mut String, rows: &[FigureRow]) {
     let panel = THROUGHPUT;
     label(svg, (panel.left, panel.top - 14.0), "start", "jobs a second, over the run", 12);
     let steps = || rows.iter().enumerate().filter(|(_, row)| !row.samples.is_empty());
@@ -87,7 +87,7 @@ fn draw_throughput(svg: &mut String, rows: &[Row]) {
     }
 }
 
-fn draw_latencies(svg: &mut String, rows: &[Row]) {
+fn draw_latencies(svg: &mut String, rows: &[FigureRow]) {
     let panel = LATENCY;
     label(svg, (panel.left, panel.top - 14.0), "start", "latency, by percentile", 12);
     let told = || rows.iter().enumerate().filter(|(_, row)| !row.measure.latency.is_empty());
@@ -122,7 +122,7 @@ fn draw_latencies(svg: &mut String, rows: &[Row]) {
     }
 }
 
-fn draw_legend(svg: &mut String, rows: &[Row]) {
+fn draw_legend(svg: &mut String, rows: &[FigureRow]) {
     let y = SIZE.1 - 18.0;
     let mut x = THROUGHPUT.left;
     for (nth, row) in rows.iter().enumerate() {
@@ -189,14 +189,14 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn row(name: &str) -> Row {
+    fn row(name: &str) -> FigureRow {
         let mut measure = Tally::new().added;
         measure.operations = 3;
         for latency_ns in [20_000, 30_000, 9_000_000] {
             measure.record(latency_ns);
         }
         let samples = vec![Sample { at_secs: 0.1, per_second: 12_345.0 }];
-        Row { samples, ..Row::beside(name, measure, Duration::from_millis(100)) }
+        FigureRow { samples, ..FigureRow::beside(name, measure, Duration::from_millis(100)) }
     }
 
     #[test]

@@ -5,19 +5,19 @@
 
 use std::fs;
 
-use super::Failure;
+use super::RunFailure;
 
 /// Nanoseconds all threads of these processes spent on a CPU so far.
-pub fn cpu_ns(pids: &[u32]) -> Result<u64, Failure> {
+pub fn cpu_ns(pids: &[u32]) -> Result<u64, RunFailure> {
     pids.iter().map(|pid| tasks_cpu_ns(*pid)).sum()
 }
 
 /// Bytes of memory these processes hold.
-pub fn resident_bytes(pids: &[u32]) -> Result<u64, Failure> {
+pub fn resident_bytes(pids: &[u32]) -> Result<u64, RunFailure> {
     pids.iter()
         .map(|pid| {
             let status = read(&format!("/proc/{pid}/status"), *pid)?;
-            resident_in(&status).ok_or(Failure::NoProcess(*pid))
+            resident_in(&status).ok_or(RunFailure::NoProcess(*pid))
         })
         .sum()
 }
@@ -27,12 +27,13 @@ pub fn own_cpu_ns() -> Option<u64> {
     on_cpu_in(&fs::read_to_string("/proc/thread-self/schedstat").ok()?)
 }
 
-fn read(path: &str, pid: u32) -> Result<String, Failure> {
-    fs::read_to_string(path).map_err(|_| Failure::NoProcess(pid))
+fn read(path: &str, pid: u32) -> Result<String, RunFailure> {
+    fs::read_to_string(path).map_err(|_| RunFailure::NoProcess(pid))
 }
 
-fn tasks_cpu_ns(pid: u32) -> Result<u64, Failure> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).map_err(|_| Failure::NoProcess(pid))?;
+fn tasks_cpu_ns(pid: u32) -> Result<u64, RunFailure> {
+    let tasks =
+        fs::read_dir(format!("/proc/{pid}/task")).map_err(|_| RunFailure::NoProcess(pid))?;
     // A thread that ends between the listing and the reading counts as nothing.
     let texts =
         tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("schedstat")).ok());
@@ -67,6 +68,6 @@ mod tests {
 
     #[test]
     fn a_process_that_is_gone_is_a_failure() {
-        assert!(matches!(cpu_ns(&[u32::MAX]), Err(Failure::NoProcess(u32::MAX))));
+        assert!(matches!(cpu_ns(&[u32::MAX]), Err(RunFailure::NoProcess(u32::MAX))));
     }
 }

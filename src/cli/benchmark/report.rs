@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::options::{Format, Options};
+use super::options::{BenchmarkOptions, FigureFormat};
 use super::worker::Measure;
 
 /// The percentiles that are told, with their names in CSV and JSON.
@@ -28,7 +28,7 @@ pub struct Sample {
 
 /// One line of figures.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub struct FigureRow {
     pub name: String,
     pub measure: Measure,
     pub elapsed: Duration,
@@ -38,7 +38,7 @@ pub struct Row {
     pub samples: Vec<Sample>,
 }
 
-impl Row {
+impl FigureRow {
     /// A second look at a step whose cost stands in another row.
     pub fn beside(name: &str, measure: Measure, elapsed: Duration) -> Self {
         let name = name.into();
@@ -88,8 +88,8 @@ impl Row {
 }
 
 /// What was run, in a few words.
-pub fn title(options: &Options) -> String {
-    let Options { clients, depth, body_len, .. } = options;
+pub fn title(options: &BenchmarkOptions) -> String {
+    let BenchmarkOptions { clients, depth, body_len, .. } = options;
     let label = match options.label.as_str() {
         "" => options.peer.name(),
         label => label,
@@ -98,15 +98,15 @@ pub fn title(options: &Options) -> String {
 }
 
 /// The rows in the format that the options ask for.
-pub fn render(options: &Options, rows: &[Row]) -> String {
+pub fn render(options: &BenchmarkOptions, rows: &[FigureRow]) -> String {
     match options.format {
-        Format::Text => render_text(options, rows),
-        Format::Csv => render_csv(options, rows),
-        Format::Json => render_json(options, rows),
+        FigureFormat::Text => render_text(options, rows),
+        FigureFormat::Csv => render_csv(options, rows),
+        FigureFormat::Json => render_json(options, rows),
     }
 }
 
-fn render_text(options: &Options, rows: &[Row]) -> String {
+fn render_text(options: &BenchmarkOptions, rows: &[FigureRow]) -> String {
     let mut text = format!("{}\n", title(options));
     let heads =
         ["jobs/s", "server us", "own us", "p50 us", "p90 us", "p99 us", "p99.9 us", "max us"];
@@ -143,9 +143,9 @@ fn render_text(options: &Options, rows: &[Row]) -> String {
     text
 }
 
-fn render_csv(options: &Options, rows: &[Row]) -> String {
+fn render_csv(options: &BenchmarkOptions, rows: &[FigureRow]) -> String {
     let mut text = String::from("label,peer,row");
-    for (name, _) in rows.first().map(Row::figures).unwrap_or_default() {
+    for (name, _) in rows.first().map(FigureRow::figures).unwrap_or_default() {
         let _ = write!(text, ",{name}");
     }
     text.push('\n');
@@ -161,7 +161,7 @@ fn render_csv(options: &Options, rows: &[Row]) -> String {
     text
 }
 
-fn render_json(options: &Options, rows: &[Row]) -> String {
+fn render_json(options: &BenchmarkOptions, rows: &[FigureRow]) -> String {
     let mut text = format!(
         "{{\"label\":{},\"peer\":\"{}\",\"clients\":{},\"depth\":{},\"body_len\":{},\"rows\":[",
         quoted(&options.label),
@@ -205,28 +205,28 @@ fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::options::{self, Request};
+    use super::super::options::{self, BenchmarkRequest};
     use super::super::worker::Tally;
     use super::*;
 
-    fn options(line: &str) -> Options {
+    fn options(line: &str) -> BenchmarkOptions {
         let args = std::iter::once("disque-benchmark").chain(line.split_whitespace());
         match options::parse(args.map(Into::into)) {
-            Ok(Request::Run(options)) => *options,
+            Ok(BenchmarkRequest::Run(options)) => *options,
             other => panic!("{line}: {other:?}"),
         }
     }
 
-    fn rows() -> Vec<Row> {
+    fn rows() -> Vec<FigureRow> {
         let mut measure = Tally::new().added;
         measure.operations = 2000;
         measure.record(1_500_000);
         let server =
             ServerUse { cpu_ns: 5_000_000, resident_before: 1_000_000, resident_after: 3_000_000 };
         let elapsed = Duration::from_millis(500);
-        let row = Row::beside("add", measure, elapsed);
-        let silent = Row::beside("drain-ack", Tally::new().acked, elapsed);
-        vec![Row { server: Some(server), own_cpu_ns: Some(1_000_000), ..row }, silent]
+        let row = FigureRow::beside("add", measure, elapsed);
+        let silent = FigureRow::beside("drain-ack", Tally::new().acked, elapsed);
+        vec![FigureRow { server: Some(server), own_cpu_ns: Some(1_000_000), ..row }, silent]
     }
 
     #[test]

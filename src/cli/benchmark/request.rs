@@ -4,8 +4,8 @@
 //! The bytes of a request are never computed while the load runs: at depth 16 a request
 //! costs this tool one copy and one number.
 
-use super::options::{AckCommand, Options};
-use super::peer::{HeldJob, Peer, STAMP_LEN};
+use super::options::{AckCommand, BenchmarkOptions};
+use super::peer::{BenchmarkPeer, HeldJob, STAMP_LEN};
 
 /// What is written into a copy of a [`Template`].
 #[derive(Clone, Copy, Debug, Default)]
@@ -102,7 +102,7 @@ impl Template {
         }
     }
 
-    fn resp(words: &[Word<'_>], options: &Options) -> Self {
+    fn resp(words: &[Word<'_>], options: &BenchmarkOptions) -> Self {
         let mut template = Self::default();
         template.bytes.extend(format!("*{}\r\n", words.len()).bytes());
         let queue_digits = digits_of_queues(options);
@@ -140,7 +140,7 @@ impl Template {
         Span { at, digits }
     }
 
-    fn body(&mut self, options: &Options) {
+    fn body(&mut self, options: &BenchmarkOptions) {
         let mut letters = (b'a'..=b'z').cycle().step_by(7);
         if options.body_len >= STAMP_LEN {
             self.stamp_at = Some(self.digits(STAMP_LEN).at);
@@ -152,7 +152,7 @@ impl Template {
 
 impl Requests {
     /// Builds what these options need.
-    pub fn new(options: &Options) -> Self {
+    pub fn new(options: &BenchmarkOptions) -> Self {
         let count = options.count.to_string();
         let resp = |words: &[Word<'_>]| Template::resp(words, options);
         let ping = (b"*1\r\n$4\r\nPING\r\n".to_vec(), 1);
@@ -161,7 +161,7 @@ impl Requests {
         use Word::{Body, Client, Queue, Text};
         let queue = options.queue.as_str();
         match options.peer {
-            Peer::Disque => {
+            BenchmarkPeer::Disque => {
                 let timeout = options.add_timeout_ms.to_string();
                 let mut add = vec![Text("ADDJOB"), Queue, Body, Text(&timeout)];
                 add.extend(options.add_words.iter().map(|word| Text(word)));
@@ -185,7 +185,7 @@ impl Requests {
                     hello: ping,
                 }
             }
-            Peer::List => Self {
+            BenchmarkPeer::List => Self {
                 add: resp(&[Text("LPUSH"), Queue, Body]),
                 fetch: if options.count > 1 {
                     resp(&[Text("RPOP"), Queue, Text(&count)])
@@ -197,7 +197,7 @@ impl Requests {
                 ack: Ack::Nothing,
                 hello: ping,
             },
-            Peer::Reliable => {
+            BenchmarkPeer::Reliable => {
                 let ends = [Queue, Text(PROCESSING), Text("RIGHT"), Text("LEFT")];
                 let moving = |name: &'static str, timeout: Option<&'static str>| {
                     let words = std::iter::once(Text(name)).chain(ends);
@@ -212,7 +212,7 @@ impl Requests {
                     hello: ping,
                 }
             }
-            Peer::Stream => {
+            BenchmarkPeer::Stream => {
                 let read = |block: &[&'static str]| {
                     let lead = [Text("XREADGROUP"), Text("GROUP"), Text(GROUP), Client];
                     let count = [Text("COUNT"), Text(&count)];
@@ -233,7 +233,7 @@ impl Requests {
                     hello: (resp(&create.map(Text)).bytes, 1),
                 }
             }
-            Peer::Beanstalkd => {
+            BenchmarkPeer::Beanstalkd => {
                 let mut add = Template::text(&format!("put 1024 0 300 {}\r\n", options.body_len));
                 add.body(options);
                 add.bytes.extend(b"\r\n");
@@ -292,7 +292,7 @@ impl Requests {
 }
 
 /// How many digits name a queue; none when there is one queue only.
-fn digits_of_queues(options: &Options) -> usize {
+fn digits_of_queues(options: &BenchmarkOptions) -> usize {
     if options.queues > 1 { (options.queues - 1).to_string().len() } else { 0 }
 }
 
@@ -334,14 +334,14 @@ fn write_hex(digits: &mut [u8], mut number: u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::options::{self, Request};
-    use super::super::peer::Kind;
+    use super::super::options::{self, BenchmarkRequest};
+    use super::super::peer::ReplyKind;
     use super::*;
 
     fn requests(line: &str) -> Requests {
         let args = std::iter::once("disque-benchmark").chain(line.split_whitespace());
         match options::parse(args.map(Into::into)) {
-            Ok(Request::Run(options)) => Requests::new(&options),
+            Ok(BenchmarkRequest::Run(options)) => Requests::new(&options),
             other => panic!("{line}: {other:?}"),
         }
     }
@@ -382,7 +382,7 @@ mod tests {
     fn acknowledgements_carry_the_ids_that_were_fetched() {
         let reply = b"*2\r\n*3\r\n$1\r\nq\r\n$3\r\nD-1\r\n$1\r\nb\r\n*3\r\n$1\r\nq\r\n$3\r\nD-2\r\n$1\r\nb\r\n";
         let mut held = Vec::new();
-        Peer::Disque.read_reply(Kind::Fetch, reply, &mut held).unwrap();
+        BenchmarkPeer::Disque.read_reply(ReplyKind::Fetch, reply, &mut held).unwrap();
         let mut out = Vec::new();
         let replies = requests("--count 2").acknowledge(AckCommand::FastAck, &held, &mut out);
         assert_eq!(out, b"*3\r\n$7\r\nFASTACK\r\n$03\r\nD-1\r\n$03\r\nD-2\r\n");
@@ -397,7 +397,7 @@ mod tests {
         assert!(written(&requests.add, marks).contains(body));
         let mut held = Vec::new();
         let reply = format!("$20\r\n{body}\r\n");
-        Peer::Reliable.read_reply(Kind::Fetch, reply.as_bytes(), &mut held).unwrap();
+        BenchmarkPeer::Reliable.read_reply(ReplyKind::Fetch, reply.as_bytes(), &mut held).unwrap();
         let mut out = Vec::new();
         requests.acknowledge(AckCommand::AckJob, &held, &mut out);
         assert!(String::from_utf8(out).unwrap().ends_with(&format!("$20\r\n{body}\r\n")));

@@ -12,18 +12,18 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::options::{self, AckCommand, Flow, Options, Pace, Placement, Step, Workload};
-use super::report::{Row, Sample, ServerUse};
+use super::options::{self, AckCommand, BenchmarkOptions, Flow, Pace, Placement, Step, Workload};
+use super::report::{FigureRow, Sample, ServerUse};
 use super::request::Requests;
-use super::worker::{Clock, Plan, Progress, Tally, Worker};
-use super::{Failure, closed, connection, flow, process};
+use super::worker::{Plan, RunClock, StepProgress, Tally, Worker};
+use super::{RunFailure, closed, connection, flow, process};
 
 /// The time between two samples of the throughput.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 
 /// What the threads do next.
 #[derive(Clone, Copy)]
-enum Task<'a> {
+enum RunTask<'a> {
     Step(Step),
     Flow(&'a Flow),
 }
@@ -37,9 +37,12 @@ struct Measured {
 }
 
 /// Does what the options say; one row or more for each step.
-pub fn run(options: &Options) -> Result<Vec<Row>, Failure> {
-    let plan =
-        Plan { requests: Requests::new(options), options: options.clone(), clock: Clock::start() };
+pub fn run(options: &BenchmarkOptions) -> Result<Vec<FigureRow>, RunFailure> {
+    let plan = Plan {
+        requests: Requests::new(options),
+        options: options.clone(),
+        clock: RunClock::start(),
+    };
     let idle = open_idle(&plan)?;
     let mut workers = (0..options.threads)
         .map(|thread| {
@@ -51,7 +54,7 @@ pub fn run(options: &Options) -> Result<Vec<Row>, Failure> {
     match &options.workload {
         Workload::Steps(steps) => {
             for step in steps {
-                let measured = measure(&mut workers, Task::Step(*step), &plan, options.jobs)?;
+                let measured = measure(&mut workers, RunTask::Step(*step), &plan, options.jobs)?;
                 rows.extend(rows_of_step(*step, measured));
             }
         }
@@ -62,7 +65,7 @@ pub fn run(options: &Options) -> Result<Vec<Row>, Failure> {
                     (per_second * length.as_secs_f64()).round() as u64
                 }
             };
-            let measured = measure(&mut workers, Task::Flow(flow), &plan, jobs)?;
+            let measured = measure(&mut workers, RunTask::Flow(flow), &plan, jobs)?;
             rows.extend(rows_of_flow(flow, options, measured));
         }
     }
@@ -70,23 +73,23 @@ pub fn run(options: &Options) -> Result<Vec<Row>, Failure> {
     Ok(rows)
 }
 
-fn open_idle(plan: &Plan) -> Result<Vec<std::net::TcpStream>, Failure> {
+fn open_idle(plan: &Plan) -> Result<Vec<std::net::TcpStream>, RunFailure> {
     let servers = plan.options.servers.iter().cycle();
     let open = |server: &SocketAddr| {
         connection::greet(*server, &plan.requests.hello)
-            .map_err(|error| Failure::Socket(*server, error))
+            .map_err(|error| RunFailure::Socket(*server, error))
     };
     servers.take(plan.options.idle).map(open).collect()
 }
 
 /// The connections of a thread, by number: every n-th, so that each thread has its part
 /// of the producers and of the consumers.
-fn numbers_of(thread: usize, options: &Options) -> impl Iterator<Item = usize> {
+fn numbers_of(thread: usize, options: &BenchmarkOptions) -> impl Iterator<Item = usize> {
     (thread..options.clients).step_by(options.threads)
 }
 
 /// The server that a connection goes to.
-fn server_of(options: &Options, number: usize) -> SocketAddr {
+fn server_of(options: &BenchmarkOptions, number: usize) -> SocketAddr {
     let servers = &options.servers;
     match &options.workload {
         Workload::Flow(Flow { placement: Placement::Apart, producers, .. }) => {
@@ -102,18 +105,18 @@ fn server_of(options: &Options, number: usize) -> SocketAddr {
 /// Runs one task in all workers and measures it.
 fn measure(
     workers: &mut [Worker],
-    task: Task<'_>,
+    task: RunTask<'_>,
     plan: &Plan,
     jobs: u64,
-) -> Result<Measured, Failure> {
+) -> Result<Measured, RunFailure> {
     let pids = &plan.options.pids;
     let resident_before = process::resident_bytes(pids)?;
     let producing = match task {
-        Task::Step(_) => 0,
-        Task::Flow(flow) => flow.producers.min(workers.len()),
+        RunTask::Step(_) => 0,
+        RunTask::Flow(flow) => flow.producers.min(workers.len()),
     };
     let cpu_before = process::cpu_ns(pids)?;
-    let progress = Progress::start(plan, jobs, producing);
+    let progress = StepProgress::start(plan, jobs, producing);
     let (ends, end) = mpsc::channel();
     let (outcomes, samples) = thread::scope(|scope| {
         let threads: Vec<_> = workers
@@ -160,13 +163,13 @@ fn measure(
 fn work(
     worker: &mut Worker,
     thread: usize,
-    task: Task<'_>,
+    task: RunTask<'_>,
     plan: &Plan,
-    progress: &Progress,
-) -> Result<Tally, Failure> {
+    progress: &StepProgress,
+) -> Result<Tally, RunFailure> {
     match task {
-        Task::Step(step) => closed::run(worker, step, plan, progress),
-        Task::Flow(flow) => {
+        RunTask::Step(step) => closed::run(worker, step, plan, progress),
+        RunTask::Flow(flow) => {
             let numbers: Vec<_> = numbers_of(thread, &plan.options).collect();
             flow::run(worker, flow, &numbers, plan, progress)
         }
@@ -176,10 +179,10 @@ fn work(
 /// Shows and samples the progress until all threads have dropped their ends.
 fn watch(
     end: &Receiver<()>,
-    task: Task<'_>,
+    task: RunTask<'_>,
     plan: &Plan,
     jobs: u64,
-    progress: &Progress,
+    progress: &StepProgress,
 ) -> Vec<Sample> {
     let bar = progress_bar(task, plan, jobs);
     let mut samples = Vec::new();
@@ -205,16 +208,16 @@ fn watch(
     }
 }
 
-fn progress_bar(task: Task<'_>, plan: &Plan, jobs: u64) -> ProgressBar {
+fn progress_bar(task: RunTask<'_>, plan: &Plan, jobs: u64) -> ProgressBar {
     let target = match plan.options.progress {
-        options::Progress::Shown => ProgressDrawTarget::stderr(),
-        options::Progress::Hidden => ProgressDrawTarget::hidden(),
+        options::ProgressLine::Shown => ProgressDrawTarget::stderr(),
+        options::ProgressLine::Hidden => ProgressDrawTarget::hidden(),
     };
     let style = ProgressStyle::with_template("{msg} {wide_bar} {human_pos}/{human_len} {per_sec}")
         .expect("the template is well-formed");
     let name = match task {
-        Task::Step(step) => step_name(step),
-        Task::Flow(flow) => flow.name,
+        RunTask::Step(step) => step_name(step),
+        RunTask::Flow(flow) => flow.name,
     };
     ProgressBar::with_draw_target(Some(jobs), target).with_style(style).with_message(name)
 }
@@ -231,10 +234,10 @@ const fn step_name(step: Step) -> &'static str {
 }
 
 /// The step's own row, which carries what it cost, and for a drain its second half.
-fn rows_of_step(step: Step, measured: Measured) -> Vec<Row> {
+fn rows_of_step(step: Step, measured: Measured) -> Vec<FigureRow> {
     let Measured { tally, elapsed, server, samples } = measured;
     let own_cpu_ns = tally.own_cpu_ns;
-    let row = |name: &str, measure| Row {
+    let row = |name: &str, measure| FigureRow {
         name: name.into(),
         measure,
         elapsed,
@@ -247,18 +250,18 @@ fn rows_of_step(step: Step, measured: Measured) -> Vec<Row> {
         Step::Get | Step::Wait => vec![row(step_name(step), tally.fetched)],
         Step::Ack(_) => vec![row(step_name(step), tally.acked)],
         Step::Drain => {
-            let acks = Row::beside("drain-ack", tally.acked, elapsed);
+            let acks = FigureRow::beside("drain-ack", tally.acked, elapsed);
             vec![row("drain", tally.fetched), acks]
         }
     }
 }
 
 /// What was delivered, and beside it the replies to ADDJOB and ACKJOB.
-fn rows_of_flow(flow: &Flow, options: &Options, measured: Measured) -> Vec<Row> {
+fn rows_of_flow(flow: &Flow, options: &BenchmarkOptions, measured: Measured) -> Vec<FigureRow> {
     let Measured { tally, elapsed, server, samples } = measured;
     let consumed = flow.producers < options.clients;
     let main = if consumed { &tally.fetched } else { &tally.added };
-    let mut rows = vec![Row {
+    let mut rows = vec![FigureRow {
         name: flow.name.into(),
         measure: main.clone(),
         elapsed,
@@ -267,10 +270,10 @@ fn rows_of_flow(flow: &Flow, options: &Options, measured: Measured) -> Vec<Row> 
         samples,
     }];
     if consumed {
-        rows.push(Row::beside(&format!("{}-add", flow.name), tally.added, elapsed));
+        rows.push(FigureRow::beside(&format!("{}-add", flow.name), tally.added, elapsed));
     }
     if tally.acked.operations > 0 {
-        rows.push(Row::beside(&format!("{}-ack", flow.name), tally.acked, elapsed));
+        rows.push(FigureRow::beside(&format!("{}-ack", flow.name), tally.acked, elapsed));
     }
     rows
 }

@@ -1,6 +1,6 @@
 //! What the threads of a run share, and what each of them keeps for itself.
 //!
-//! The [`Plan`] never changes. The [`Progress`] of a step is a handful of counters: jobs
+//! The [`Plan`] never changes. The [`StepProgress`] of a step is a handful of counters: jobs
 //! are handed out from it, so that threads and connections share the work as they get
 //! to it, and the main thread watches it. A [`Worker`] owns connections and runs a step
 //! to its end in a thread of its own (`closed.rs`, `flow.rs`); what it measured comes
@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-use super::connection::{Answer, Connection};
-use super::options::Options;
-use super::peer::{Kind, Outcome};
+use super::connection::{Answer, BenchmarkConnection};
+use super::options::BenchmarkOptions;
+use super::peer::{ReplyKind, ReplyOutcome};
 use super::request::Requests;
-use super::{Failure, process};
+use super::{RunFailure, process};
 
 /// Events taken from the selector at once.
 const EVENTS_MAX: usize = 1024;
@@ -29,9 +29,9 @@ const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
 
 /// What all threads read and nobody changes.
 pub struct Plan {
-    pub options: Options,
+    pub options: BenchmarkOptions,
     pub requests: Requests,
-    pub clock: Clock,
+    pub clock: RunClock,
 }
 
 impl Plan {
@@ -50,13 +50,13 @@ impl Plan {
 
 /// Nanoseconds since the run began.
 #[derive(Clone, Copy, Debug)]
-pub struct Clock {
+pub struct RunClock {
     start: Instant,
     /// Upper bits of this run's stamps, so that jobs left by another are told apart.
     tag: u64,
 }
 
-impl Clock {
+impl RunClock {
     /// Starts at 0.
     pub fn start() -> Self {
         let since_1970 = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
@@ -82,7 +82,7 @@ impl Clock {
 }
 
 /// How far a step is.
-pub struct Progress {
+pub struct StepProgress {
     /// Jobs nobody took on yet.
     left: AtomicU64,
     /// Jobs a flow sent, and those that were delivered or refused.
@@ -97,7 +97,7 @@ pub struct Progress {
     stop_at: u64,
 }
 
-impl Progress {
+impl StepProgress {
     /// A step of so many jobs that begins now, with so many threads that produce.
     pub fn start(plan: &Plan, jobs: u64, producing: usize) -> Self {
         let started_at = plan.clock.now();
@@ -227,23 +227,23 @@ impl Tally {
     /// latency is the reply's; a flow records its deliveries itself.
     pub fn count(&mut self, answer: &Answer, now: u64) -> u64 {
         let measure = match answer.kind {
-            Kind::Add => &mut self.added,
-            Kind::Fetch | Kind::Await => &mut self.fetched,
-            Kind::Ack => &mut self.acked,
-            Kind::Aside => return 0,
+            ReplyKind::Add => &mut self.added,
+            ReplyKind::Fetch | ReplyKind::Await => &mut self.fetched,
+            ReplyKind::Ack => &mut self.acked,
+            ReplyKind::Aside => return 0,
         };
-        let Outcome::Done(jobs) = answer.outcome else {
+        let ReplyOutcome::Done(jobs) = answer.outcome else {
             measure.refused += 1;
             return 0;
         };
         let jobs = match answer.kind {
-            Kind::Fetch | Kind::Await => answer.fetched as u64,
+            ReplyKind::Fetch | ReplyKind::Await => answer.fetched as u64,
             // LPUSH tells how long the list is.
-            Kind::Add => 1,
-            Kind::Ack | Kind::Aside => jobs,
+            ReplyKind::Add => 1,
+            ReplyKind::Ack | ReplyKind::Aside => jobs,
         };
         measure.operations += jobs;
-        if answer.kind != Kind::Await {
+        if answer.kind != ReplyKind::Await {
             measure.record(now.saturating_sub(answer.sent_at));
         }
         self.finished_at = now;
@@ -255,7 +255,7 @@ impl Tally {
 pub struct Worker {
     pub poll: mio::Poll,
     pub events: mio::Events,
-    pub connections: Vec<Connection>,
+    pub connections: Vec<BenchmarkConnection>,
 }
 
 impl Worker {
@@ -264,13 +264,14 @@ impl Worker {
         plan: &Plan,
         numbers: impl Iterator<Item = usize>,
         server_of: impl Fn(usize) -> SocketAddr,
-    ) -> Result<Self, Failure> {
-        let poll = mio::Poll::new().map_err(Failure::Selector)?;
-        let Options { clients, queues, .. } = plan.options;
+    ) -> Result<Self, RunFailure> {
+        let poll = mio::Poll::new().map_err(RunFailure::Selector)?;
+        let BenchmarkOptions { clients, queues, .. } = plan.options;
         let mut connections = Vec::new();
         for number in numbers {
             let server = server_of(number);
-            let mut connection = Connection::open(server, number, clients, queues, &plan.requests)?;
+            let mut connection =
+                BenchmarkConnection::open(server, number, clients, queues, &plan.requests)?;
             connection.register(&poll, mio::Token(connections.len()))?;
             connections.push(connection);
         }
@@ -278,18 +279,18 @@ impl Worker {
     }
 
     /// Waits for events, at most until `timeout` has passed.
-    pub fn wait(&mut self, timeout: Duration) -> Result<(), Failure> {
+    pub fn wait(&mut self, timeout: Duration) -> Result<(), RunFailure> {
         match self.poll.poll(&mut self.events, Some(timeout)) {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
-            Err(error) => Err(Failure::Selector(error)),
+            Err(error) => Err(RunFailure::Selector(error)),
         }
     }
 
     /// Waits for events like [`Worker::wait`], to the tenth of a millisecond: the
     /// selector alone rounds up to whole ones on Linux, which would make every job of a
     /// schedule late.
-    pub fn wait_precisely(&mut self, timeout: Duration) -> Result<(), Failure> {
+    pub fn wait_precisely(&mut self, timeout: Duration) -> Result<(), RunFailure> {
         #[cfg(all(target_os = "linux", not(mio_unsupported_force_poll_poll)))]
         {
             use std::os::fd::AsRawFd;

@@ -166,7 +166,7 @@ impl Header {
 
 /// The parts of a header that belong to the message.
 #[derive(Clone, Copy)]
-pub(super) struct Kind {
+pub(super) struct MessageHead {
     pub number: u16,
     /// Gossip entries that follow.
     pub entry_count: u16,
@@ -196,7 +196,7 @@ impl Header {
     pub(super) fn decode(
         reader: &mut Reader<'_>,
         frame_len: usize,
-    ) -> Result<(Self, Kind), DecodeError> {
+    ) -> Result<(Self, MessageHead), DecodeError> {
         if reader.array()? != SIGNATURE {
             return Err(DecodeError::BadSignature);
         }
@@ -208,7 +208,7 @@ impl Header {
             return Err(DecodeError::BadVersion(version));
         }
         let [_, _] = reader.array()?;
-        let kind = Kind { number: reader.u16_be()?, entry_count: reader.u16_be()? };
+        let kind = MessageHead { number: reader.u16_be()?, entry_count: reader.u16_be()? };
         let sender = decode_node_id(reader)?;
         let ip = decode_ip(reader)?;
         let reserved = reader.array()?;
@@ -221,7 +221,7 @@ impl Header {
     }
 
     /// Appends the header, the total length still 0.
-    pub(super) fn encode(&self, out: &mut Vec<u8>, kind: Kind) {
+    pub(super) fn encode(&self, out: &mut Vec<u8>, kind: MessageHead) {
         out.extend_from_slice(&SIGNATURE);
         out.extend_from_slice(&[0; 4]);
         out.extend_from_slice(&VERSION.to_be_bytes());

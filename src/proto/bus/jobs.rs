@@ -1,6 +1,6 @@
 //! Frames that carry jobs, written straight from the jobs: a body is copied once.
 
-use super::header::{self, Header, Kind};
+use super::header::{self, Header, MessageHead};
 use super::kind;
 use crate::base::ids::NodeId;
 use crate::base::limits;
@@ -12,12 +12,12 @@ const COUNTS_LEN: usize = 8;
 
 /// The records of a YOURJOBS, as they stand in its bytes; all have been checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Jobs<'a> {
+pub struct YourJobs<'a> {
     records: Reader<'a>,
     count: usize,
 }
 
-impl<'a> Jobs<'a> {
+impl<'a> YourJobs<'a> {
     /// Takes everything that is left: how many, how many bytes, and the records.
     pub(super) fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let (count, records) = decode_counts(reader)?;
@@ -90,7 +90,7 @@ impl<'a> JobsFrame<'a> {
 
     fn begin(out: &'a mut Vec<u8>, header: &Header, number: u16) -> Self {
         let start = out.len();
-        header.encode(out, Kind { number, entry_count: 0 });
+        header.encode(out, MessageHead { number, entry_count: 0 });
         out.extend_from_slice(&[0; COUNTS_LEN]);
         Self { out, start, count: 0 }
     }

@@ -28,13 +28,13 @@ mod jobs;
 
 pub use gossip::{Gossip, GossipEntry};
 pub use header::{Abilities, HEADER_LEN, Header, MessageFlags, NodeFlags, frame_len};
-pub use jobs::{Jobs, JobsFrame, encode_repl_job};
+pub use jobs::{JobsFrame, YourJobs, encode_repl_job};
 
 use crate::base::ids::{JobId, NodeId};
 use crate::base::limits;
 use crate::proto::job_record::JobRecord;
 use crate::proto::reader::{DecodeError, Reader};
-use header::Kind;
+use header::MessageHead;
 
 /// A queue paused for input, as PAUSE says it.
 pub const PAUSE_IN: u32 = 1;
@@ -99,7 +99,7 @@ pub enum Message<'a> {
     /// I have consumers for this queue: send so many jobs.
     NeedJobs { queue: &'a [u8], count: u32 },
     /// Here are jobs you asked for; put them in their queue.
-    YourJobs(Jobs<'a>),
+    YourJobs(YourJobs<'a>),
     /// A consumer here is still at work on the job.
     Working(JobId),
     /// Pause the queue, or end its pause.
@@ -129,7 +129,7 @@ pub fn decode(frame: &[u8]) -> Result<(Header, Message<'_>), DecodeError> {
         kind::MEET => Message::Meet(Gossip::decode(&mut reader, kind.entry_count)?),
         kind::FAIL => Message::Fail(reader.node_id()?),
         kind::REPLJOB => Message::ReplJob(jobs::decode_one(&mut reader)?),
-        kind::YOURJOBS => Message::YourJobs(Jobs::decode(&mut reader)?),
+        kind::YOURJOBS => Message::YourJobs(YourJobs::decode(&mut reader)?),
         kind::NEEDJOBS => {
             let (count, queue) = decode_queue(&mut reader)?;
             Message::NeedJobs { queue, count }
@@ -224,7 +224,7 @@ pub fn encode_gossip(
         GossipKind::Pong => kind::PONG,
         GossipKind::Meet => kind::MEET,
     };
-    header.encode(out, Kind { number, entry_count });
+    header.encode(out, MessageHead { number, entry_count });
     for entry in entries.take(usize::from(entry_count)) {
         entry.encode(out);
     }
@@ -243,7 +243,7 @@ fn encode_queue(out: &mut Vec<u8>, header: &Header, number: u16, aux: u32, queue
 
 fn encode_frame(out: &mut Vec<u8>, header: &Header, number: u16, parts: &[&[u8]]) {
     let start = out.len();
-    header.encode(out, Kind { number, entry_count: 0 });
+    header.encode(out, MessageHead { number, entry_count: 0 });
     for part in parts {
         out.extend_from_slice(part);
     }

@@ -7,7 +7,7 @@ use crate::base::number;
 use crate::engine::command::{Call, Outcome};
 use crate::engine::error::CommandError;
 use crate::server::Server;
-use crate::server::client::{Client, Closing, Replies};
+use crate::server::client::{Client, Closing, ReplyMode};
 
 const USAGE: &str =
     "ERR Syntax error, try CLIENT (LIST | KILL ip:port | GETNAME | SETNAME connection-name)";
@@ -73,13 +73,13 @@ fn set_replies(server: &mut Server, call: &Call<'_>) {
     let Some(client) = server.client_mut(call.client) else { return };
     let mode = &call.args[2];
     if mode.eq_ignore_ascii_case(b"on") {
-        client.replies = Replies::On;
+        client.replies = ReplyMode::On;
         server.reply(call).status("OK");
     } else if mode.eq_ignore_ascii_case(b"off") {
-        client.replies = Replies::Off;
+        client.replies = ReplyMode::Off;
     } else if mode.eq_ignore_ascii_case(b"skip") {
-        if client.replies != Replies::Off {
-            client.replies = Replies::SkipNext;
+        if client.replies != ReplyMode::Off {
+            client.replies = ReplyMode::SkipNext;
         }
     } else {
         server.reply(call).error(CommandError::Syntax.to_string());

@@ -9,7 +9,7 @@ use crate::base::limits::ACCEPTS_PER_TURN;
 use crate::net::connection::Connection;
 use crate::net::listener::{Accepted, Listener};
 use crate::net::stream::Stream;
-use crate::server::cron::Timer;
+use crate::server::cron::ServerTimer;
 use crate::server::{Server, bus};
 
 /// The kind of tokens under which listeners for clients are registered; their slot is
@@ -65,7 +65,7 @@ impl Server {
                 // he is still there, never rest.
                 self.is_starved = true;
                 let again_at = self.clock.now.mono.plus_ms(STARVED_MS);
-                self.timers.once(Timer::AcceptAgain, again_at.0);
+                self.timers.once(ServerTimer::AcceptAgain, again_at.0);
             }
         }
         None
@@ -73,7 +73,7 @@ impl Server {
 
     /// Tries all listeners again, clients' and peers'.
     pub(in crate::server) fn accept_again(&mut self) {
-        self.timers.cancel(Timer::AcceptAgain);
+        self.timers.cancel(ServerTimer::AcceptAgain);
         for token in self.listener_tokens() {
             self.event_loop.still_ready(token);
         }

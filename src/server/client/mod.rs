@@ -37,7 +37,7 @@ pub struct Client {
     pub name: Box<[u8]>,
     pub is_authenticated: bool,
     pub is_monitor: bool,
-    pub replies: Replies,
+    pub replies: ReplyMode,
     pub connected_at: MonoMs,
     pub active_at: MonoMs,
     pub last_command: Option<&'static str>,
@@ -57,7 +57,7 @@ pub struct Client {
 
 /// Whether a client wants to be answered. CLIENT REPLY.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Replies {
+pub enum ReplyMode {
     #[default]
     On,
     Off,
@@ -67,7 +67,7 @@ pub enum Replies {
     Skip,
 }
 
-impl Replies {
+impl ReplyMode {
     /// What holds for the next command, now that the one before is over.
     pub fn of_next_command(self) -> Self {
         match self {
@@ -108,7 +108,7 @@ impl Client {
             name: Box::default(),
             is_authenticated: false,
             is_monitor: false,
-            replies: Replies::On,
+            replies: ReplyMode::On,
             connected_at: now,
             active_at: now,
             last_command: None,
@@ -139,7 +139,7 @@ impl Client {
 
     /// Whether the command that runs, or ran last, is not to be answered.
     pub fn is_muted(&self) -> bool {
-        matches!(self.replies, Replies::Off | Replies::Skip)
+        matches!(self.replies, ReplyMode::Off | ReplyMode::Skip)
     }
 }
 

@@ -4,19 +4,19 @@
 //! and REWRITE, and by the two texts made from it, `conf/disque.conf` and
 //! `docs/configuration.md`. Adding a directive is a field in [`Config`] and a row here.
 
-use super::form::{Choice as _, Field as _, Form, Value};
+use super::form::{Choice as _, DirectiveValue, Field as _, ValueForm};
 use super::{AppendFsync, Config, LogLevel, MaxmemoryPolicy, SyslogFacility};
 use crate::base::limits::CLIENT_PORT_MAX;
 
 /// A directive: its name, the values it takes, and the field it stands for.
 pub struct Directive {
     pub name: &'static str,
-    pub form: Form,
+    pub form: ValueForm,
     pub access: Access,
     /// What it is for, in a few sentences.
     pub about: &'static str,
     /// `None` for `include`, which stands for other lines and not for a value.
-    place: Option<Place>,
+    place: Option<FieldAccess>,
 }
 
 /// Where a directive may be read and written.
@@ -41,14 +41,14 @@ const FILE_ONLY: Access = Access { file: true, get: false, set: false, rewrite: 
 /// Holds until the server ends.
 const SET_ONLY: Access = Access { file: false, get: true, set: true, rewrite: false };
 
-struct Place {
-    read: fn(&Config) -> Value,
-    put: fn(&mut Config, Value),
+struct FieldAccess {
+    read: fn(&Config) -> DirectiveValue,
+    put: fn(&mut Config, DirectiveValue),
 }
 
 macro_rules! place {
     ($field:ident) => {
-        Some(Place { read: |c| c.$field.value(), put: |c, value| c.$field.put(value) })
+        Some(FieldAccess { read: |c| c.$field.value(), put: |c, value| c.$field.put(value) })
     };
 }
 
@@ -60,9 +60,9 @@ pub struct Section {
 
 const fn row(
     name: &'static str,
-    form: Form,
+    form: ValueForm,
     access: Access,
-    place: Option<Place>,
+    place: Option<FieldAccess>,
     about: &'static str,
 ) -> Directive {
     Directive { name, form, access, about, place }
@@ -70,16 +70,16 @@ const fn row(
 
 const PORT_MAX: i64 = CLIENT_PORT_MAX as i64;
 
-const fn up_to(max: i64) -> Form {
-    Form::Number { min: 0, max, unit: "" }
+const fn up_to(max: i64) -> ValueForm {
+    ValueForm::Number { min: 0, max, unit: "" }
 }
 
-const fn at_least(min: i64, unit: &'static str) -> Form {
-    Form::Number { min, max: i64::MAX, unit }
+const fn at_least(min: i64, unit: &'static str) -> ValueForm {
+    ValueForm::Number { min, max: i64::MAX, unit }
 }
 
-const fn small_at_least(min: i64, unit: &'static str) -> Form {
-    Form::Number { min, max: i32::MAX as i64, unit }
+const fn small_at_least(min: i64, unit: &'static str) -> ValueForm {
+    ValueForm::Number { min, max: i32::MAX as i64, unit }
 }
 
 pub static SECTIONS: &[Section] = &[
@@ -90,14 +90,14 @@ pub static SECTIONS: &[Section] = &[
                 "port",
                 // Differs from C: 0 is refused, because C then closes the client port and
                 // still opens a bus on port 10000.
-                Form::Number { min: 1, max: PORT_MAX, unit: "" },
+                ValueForm::Number { min: 1, max: PORT_MAX, unit: "" },
                 AT_START,
                 place!(port),
                 "TCP port for clients. The cluster bus listens on this port + 10000.",
             ),
             row(
                 "bind",
-                Form::Addresses,
+                ValueForm::Addresses,
                 AT_START,
                 place!(bind),
                 "Addresses to listen on, for clients and for the bus; without this line, all of \
@@ -106,14 +106,14 @@ pub static SECTIONS: &[Section] = &[
             ),
             row(
                 "unixsocket",
-                Form::OptionalPath,
+                ValueForm::OptionalPath,
                 AT_START,
                 place!(unixsocket),
                 "Path of a unix socket to listen on besides TCP. A file already there is removed.",
             ),
             row(
                 "unixsocketperm",
-                Form::Mode,
+                ValueForm::Mode,
                 AT_START,
                 place!(unixsocketperm),
                 "Permissions of the unix socket in octal; 0 leaves what the umask gives.",
@@ -138,7 +138,7 @@ pub static SECTIONS: &[Section] = &[
                 "tcp-keepalive",
                 // Differs from C: the file takes yes and no and CONFIG SET takes seconds too,
                 // because C accepts either in one of the two places only.
-                Form::SecondsOrYesNo { max: i32::MAX as i64 },
+                ValueForm::SecondsOrYesNo { max: i32::MAX as i64 },
                 LIVE,
                 place!(tcp_keepalive_secs),
                 "Seconds after which a silent client's connection is probed, so that dead peers \
@@ -147,7 +147,7 @@ pub static SECTIONS: &[Section] = &[
             ),
             row(
                 "maxclients",
-                Form::Number { min: 1, max: i32::MAX as i64, unit: "" },
+                ValueForm::Number { min: 1, max: i32::MAX as i64, unit: "" },
                 LIVE,
                 place!(maxclients),
                 "Most clients connected at once; one more gets an error and is closed. Lowered at \
@@ -155,7 +155,7 @@ pub static SECTIONS: &[Section] = &[
             ),
             row(
                 "client-output-buffer-limit",
-                Form::OutputLimit,
+                ValueForm::OutputLimit,
                 LIVE,
                 place!(client_output_buffer_limit),
                 "Drops a client that does not read: at once over the first size, or after so many \
@@ -168,7 +168,7 @@ pub static SECTIONS: &[Section] = &[
         directives: &[
             row(
                 "include",
-                Form::Path,
+                ValueForm::Path,
                 FILE_ONLY,
                 None,
                 "Reads another file in place of this line. A relative path starts at the working \
@@ -177,7 +177,7 @@ pub static SECTIONS: &[Section] = &[
             ),
             row(
                 "daemonize",
-                Form::YesNo,
+                ValueForm::YesNo,
                 AT_START,
                 place!(daemonize),
                 "Runs the server in the background and writes its process ID to the pidfile. \
@@ -185,14 +185,14 @@ pub static SECTIONS: &[Section] = &[
             ),
             row(
                 "pidfile",
-                Form::Path,
+                ValueForm::Path,
                 AT_START,
                 place!(pidfile),
                 "Where the process ID is written when the server runs in the background.",
             ),
             row(
                 "dir",
-                Form::Path,
+                ValueForm::Path,
                 LIVE,
                 place!(dir),
                 "The working directory: the append only file, the cluster's file and relative \
@@ -201,7 +201,7 @@ pub static SECTIONS: &[Section] = &[
             ),
             row(
                 "hz",
-                Form::Clamped { min: 1, max: 500, unit: "a second" },
+                ValueForm::Clamped { min: 1, max: 500, unit: "a second" },
                 LIVE,
                 place!(hz),
                 "How often the server does its periodic work, such as closing idle clients. Job \
@@ -216,7 +216,7 @@ pub static SECTIONS: &[Section] = &[
             ),
             row(
                 "activerehashing",
-                Form::YesNo,
+                ValueForm::YesNo,
                 LIVE,
                 place!(activerehashing),
                 "Accepted for the sake of old files, without effect: tables here grow in steps.",
@@ -228,7 +228,7 @@ pub static SECTIONS: &[Section] = &[
         directives: &[
             row(
                 "loglevel",
-                Form::Choice(LogLevel::NAMES),
+                ValueForm::Choice(LogLevel::NAMES),
                 LIVE,
                 place!(loglevel),
                 "The least important lines to log: debug and verbose are for finding faults, \
@@ -236,7 +236,7 @@ pub static SECTIONS: &[Section] = &[
             ),
             row(
                 "logfile",
-                Form::Path,
+                ValueForm::Path,
                 AT_START,
                 place!(logfile),
                 "Where to log; empty is standard output, which goes nowhere in the background. \
@@ -244,21 +244,21 @@ pub static SECTIONS: &[Section] = &[
             ),
             row(
                 "syslog-enabled",
-                Form::YesNo,
+                ValueForm::YesNo,
                 UNSHOWN,
                 place!(syslog_enabled),
                 "Logs to the system's logger as well.",
             ),
             row(
                 "syslog-ident",
-                Form::Text,
+                ValueForm::Text,
                 UNSHOWN,
                 place!(syslog_ident),
                 "The name lines carry in the system's log.",
             ),
             row(
                 "syslog-facility",
-                Form::Choice(SyslogFacility::NAMES),
+                ValueForm::Choice(SyslogFacility::NAMES),
                 AT_START,
                 place!(syslog_facility),
                 "The facility lines are sent under to the system's log.",
@@ -270,7 +270,7 @@ pub static SECTIONS: &[Section] = &[
         directives: &[
             row(
                 "requirepass",
-                Form::Password,
+                ValueForm::Password,
                 LIVE,
                 place!(requirepass),
                 "The password a client must give with AUTH before anything else. Somebody can try \
@@ -278,7 +278,7 @@ pub static SECTIONS: &[Section] = &[
             ),
             row(
                 "rename-command",
-                Form::Rename,
+                ValueForm::Rename,
                 FILE_ONLY,
                 place!(rename_commands),
                 "Gives a command another name, or takes it away when the new name is empty. \
@@ -293,7 +293,7 @@ pub static SECTIONS: &[Section] = &[
                 "maxmemory",
                 // Differs from C: 0 is no limit in the file as well, because CONFIG SET takes
                 // it and CONFIG REWRITE must write a file that can be read.
-                Form::Bytes { min: 0 },
+                ValueForm::Bytes { min: 0 },
                 LIVE,
                 place!(maxmemory),
                 "The memory the server may use; 0 is no limit. From 75 % on, new jobs are stored \
@@ -302,7 +302,7 @@ pub static SECTIONS: &[Section] = &[
             ),
             row(
                 "maxmemory-policy",
-                Form::Choice(MaxmemoryPolicy::NAMES),
+                ValueForm::Choice(MaxmemoryPolicy::NAMES),
                 LIVE,
                 place!(maxmemory_policy),
                 "What may be dropped when memory is short: acks drops acknowledged jobs that are \
@@ -323,7 +323,7 @@ pub static SECTIONS: &[Section] = &[
         directives: &[
             row(
                 "appendonly",
-                Form::YesNo,
+                ValueForm::YesNo,
                 LIVE,
                 place!(appendonly),
                 "Logs jobs to a file that is loaded at the next start. Without it a node that \
@@ -331,14 +331,14 @@ pub static SECTIONS: &[Section] = &[
             ),
             row(
                 "appendfilename",
-                Form::FileName,
+                ValueForm::FileName,
                 UNSHOWN,
                 place!(appendfilename),
                 "The name of that file in the working directory.",
             ),
             row(
                 "appendfsync",
-                Form::Choice(AppendFsync::NAMES),
+                ValueForm::Choice(AppendFsync::NAMES),
                 LIVE,
                 place!(appendfsync),
                 "When what was written is forced to the disk: always, before anybody gets a \
@@ -346,7 +346,7 @@ pub static SECTIONS: &[Section] = &[
             ),
             row(
                 "no-appendfsync-on-rewrite",
-                Form::YesNo,
+                ValueForm::YesNo,
                 AT_START,
                 place!(no_appendfsync_on_rewrite),
                 "Leaves out those syncs while the file is being rewritten, for slow disks.",
@@ -360,21 +360,21 @@ pub static SECTIONS: &[Section] = &[
             ),
             row(
                 "auto-aof-rewrite-min-size",
-                Form::Bytes { min: 0 },
+                ValueForm::Bytes { min: 0 },
                 LIVE,
                 place!(auto_aof_rewrite_min_size),
                 "A file smaller than this is not rewritten by itself.",
             ),
             row(
                 "aof-rewrite-incremental-fsync",
-                Form::YesNo,
+                ValueForm::YesNo,
                 LIVE,
                 place!(aof_rewrite_incremental_fsync),
                 "Syncs a rewritten file bit by bit instead of all at the end.",
             ),
             row(
                 "aof-load-truncated",
-                Form::YesNo,
+                ValueForm::YesNo,
                 LIVE,
                 place!(aof_load_truncated),
                 "Starts although the file ends in the middle of a record, as after a crash, and \
@@ -383,7 +383,7 @@ pub static SECTIONS: &[Section] = &[
             ),
             row(
                 "aof-enqueue-jobs-once",
-                Form::YesNo,
+                ValueForm::YesNo,
                 LIVE,
                 place!(aof_enqueue_jobs_once),
                 "At the next start, puts the jobs that were queued straight back into their \
@@ -398,7 +398,7 @@ pub static SECTIONS: &[Section] = &[
         directives: &[
             row(
                 "cluster-config-file",
-                Form::Path,
+                ValueForm::Path,
                 UNSHOWN,
                 place!(cluster_config_file),
                 "Where the node keeps its ID and the nodes it knows. The server writes this file; \
@@ -413,7 +413,7 @@ pub static SECTIONS: &[Section] = &[
             ),
             row(
                 "cluster-announce-ip",
-                Form::OptionalIp,
+                ValueForm::OptionalIp,
                 LIVE,
                 place!(cluster_announce_ip),
                 "The address told to other nodes and to clients, for servers behind address \
@@ -441,7 +441,7 @@ pub static SECTIONS: &[Section] = &[
             row(
                 "slowlog-log-slower-than",
                 // Differs from C: CONFIG SET takes a negative number too, because the file does.
-                Form::Number { min: i64::MIN, max: i64::MAX, unit: "microseconds" },
+                ValueForm::Number { min: i64::MIN, max: i64::MAX, unit: "microseconds" },
                 LIVE,
                 place!(slowlog_log_slower_than_us),
                 "Commands that ran longer are kept for SLOWLOG; 0 keeps all, a negative number \
@@ -507,7 +507,7 @@ impl Directive {
     /// The line that sets the present value; `None` when there is none to set.
     pub fn line(&self, config: &Config) -> Option<Vec<u8>> {
         match self.value(config) {
-            Value::Absent => None,
+            DirectiveValue::Absent => None,
             value => {
                 Some([self.name.as_bytes(), b" ", &self.form.written(&value)].concat().to_vec())
             }
@@ -518,11 +518,11 @@ impl Directive {
         self.value(config) == self.value(&Config::default())
     }
 
-    fn value(&self, config: &Config) -> Value {
-        self.place.as_ref().map_or(Value::Absent, |place| (place.read)(config))
+    fn value(&self, config: &Config) -> DirectiveValue {
+        self.place.as_ref().map_or(DirectiveValue::Absent, |place| (place.read)(config))
     }
 
-    fn put(&self, config: &mut Config, value: Value) {
+    fn put(&self, config: &mut Config, value: DirectiveValue) {
         if let Some(place) = &self.place {
             (place.put)(config, value);
         }

@@ -1,6 +1,6 @@
 //! How a directive's value is written and which values it takes.
 //!
-//! Text and typed field meet in a [`Value`]: a [`Form`] turns words into a value
+//! Text and typed field meet in a [`DirectiveValue`]: a [`ValueForm`] turns words into a value
 //! (checking it) and a value into words; a [`Field`] moves it into and out of the
 //! [`Config`](super::Config). A form admits only values its field can hold, so
 //! [`Field::put`] cannot fail; a test puts the extremes of every row to prove it.
@@ -21,7 +21,7 @@ const PASSWORD_MAX: usize = 512;
 
 /// A directive's value between its text and its field.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value {
+pub enum DirectiveValue {
     /// Not set, for the directives that have no default.
     Absent,
     YesNo(bool),
@@ -33,7 +33,7 @@ pub enum Value {
 
 /// The shape of a directive's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum ValueForm {
     YesNo,
     /// A decimal number; out of range is an error.
     Number {
@@ -78,13 +78,13 @@ pub enum Form {
     Rename,
 }
 
-impl Form {
+impl ValueForm {
     /// Reads the words that follow the directive in a file or in options.
-    pub fn parse(self, words: &[Vec<u8>]) -> Result<Value, String> {
+    pub fn parse(self, words: &[Vec<u8>]) -> Result<DirectiveValue, String> {
         match (self, words) {
             (Self::Addresses, [_, ..]) => addresses(words),
             (Self::OutputLimit, [class, hard, soft, secs]) => output_limit(class, hard, soft, secs),
-            (Self::Rename, [_, _]) => Ok(Value::Words(words.to_vec())),
+            (Self::Rename, [_, _]) => Ok(DirectiveValue::Words(words.to_vec())),
             (Self::Addresses | Self::OutputLimit | Self::Rename, _) => Err(WRONG_COUNT.into()),
             (_, [word]) => self.parse_word(word),
             _ => Err(WRONG_COUNT.into()),
@@ -93,40 +93,41 @@ impl Form {
 
     /// Reads the one argument of CONFIG SET. Several groups of an output limit may
     /// follow each other; all are checked and the last one counts.
-    pub fn parse_argument(self, argument: &[u8]) -> Result<Value, String> {
+    pub fn parse_argument(self, argument: &[u8]) -> Result<DirectiveValue, String> {
         if self != Self::OutputLimit {
             return self.parse(&[argument.to_vec()]);
         }
         let words: Vec<Vec<u8>> = argument.split(|&c| c == b' ').map(<[u8]>::to_vec).collect();
-        let groups: Result<Vec<Value>, String> = words.chunks(4).map(|g| self.parse(g)).collect();
+        let groups: Result<Vec<DirectiveValue>, String> =
+            words.chunks(4).map(|g| self.parse(g)).collect();
         groups?.pop().ok_or_else(|| WRONG_COUNT.into())
     }
 
-    fn parse_word(self, word: &[u8]) -> Result<Value, String> {
+    fn parse_word(self, word: &[u8]) -> Result<DirectiveValue, String> {
         match self {
-            Self::YesNo => yes_no(word).map(Value::YesNo),
+            Self::YesNo => yes_no(word).map(DirectiveValue::YesNo),
             Self::Number { min, max, .. } => in_range(number::parse_i64(word), min, max),
             Self::Clamped { min, max, .. } => match number::parse_i64(word) {
-                Some(n) => Ok(Value::Number(n.clamp(min, max))),
+                Some(n) => Ok(DirectiveValue::Number(n.clamp(min, max))),
                 None => in_range(None, min, max),
             },
             Self::SecondsOrYesNo { max } => match yes_no(word) {
-                Ok(yes) => Ok(Value::Number(yes.into())),
+                Ok(yes) => Ok(DirectiveValue::Number(yes.into())),
                 Err(_) => in_range(number::parse_i64(word), 0, max),
             },
-            Self::Bytes { min } => bytes(word, min).map(Value::Number),
+            Self::Bytes { min } => bytes(word, min).map(DirectiveValue::Number),
             Self::Mode => mode(word),
             Self::Text => text(word),
             Self::Path => path(word),
             Self::OptionalIp | Self::OptionalPath | Self::Password if word.is_empty() => {
-                Ok(Value::Absent)
+                Ok(DirectiveValue::Absent)
             }
             Self::OptionalIp => ip(word),
             Self::OptionalPath => path(word),
             Self::Password if word.len() > PASSWORD_MAX => {
                 Err(format!("a password has at most {PASSWORD_MAX} bytes"))
             }
-            Self::Password => Ok(Value::Text(word.to_vec())),
+            Self::Password => Ok(DirectiveValue::Text(word.to_vec())),
             Self::FileName if word.is_empty() || word.contains(&b'/') => {
                 Err("this is the name of a file, not a path".into())
             }
@@ -134,41 +135,41 @@ impl Form {
             Self::Choice(names) => names
                 .iter()
                 .find(|name| name.as_bytes().eq_ignore_ascii_case(word))
-                .map(|name| Value::Text(name.as_bytes().to_vec()))
+                .map(|name| DirectiveValue::Text(name.as_bytes().to_vec()))
                 .ok_or_else(|| format!("must be one of {}", names.join(", "))),
             Self::Addresses | Self::OutputLimit | Self::Rename => Err(WRONG_COUNT.into()),
         }
     }
 
     /// The value as CONFIG GET shows it.
-    pub fn shown(self, value: &Value) -> Vec<u8> {
+    pub fn shown(self, value: &DirectiveValue) -> Vec<u8> {
         match (self, value) {
-            (Self::SecondsOrYesNo { .. }, Value::Number(n)) => yes_no_text(*n != 0).into(),
-            (Self::Mode, Value::Number(n)) => format!("{n:o}").into_bytes(),
-            (_, Value::Absent) => Vec::new(),
-            (_, Value::YesNo(yes)) => yes_no_text(*yes).into(),
-            (_, Value::Number(n)) => n.to_string().into_bytes(),
-            (_, Value::Text(text)) => text.clone(),
-            (_, Value::Words(words)) => words.join(&b' '),
-            (_, Value::Limit(limit)) => {
+            (Self::SecondsOrYesNo { .. }, DirectiveValue::Number(n)) => yes_no_text(*n != 0).into(),
+            (Self::Mode, DirectiveValue::Number(n)) => format!("{n:o}").into_bytes(),
+            (_, DirectiveValue::Absent) => Vec::new(),
+            (_, DirectiveValue::YesNo(yes)) => yes_no_text(*yes).into(),
+            (_, DirectiveValue::Number(n)) => n.to_string().into_bytes(),
+            (_, DirectiveValue::Text(text)) => text.clone(),
+            (_, DirectiveValue::Words(words)) => words.join(&b' '),
+            (_, DirectiveValue::Limit(limit)) => {
                 let OutputLimit { hard_bytes, soft_bytes, soft_secs } = limit;
                 format!("normal {hard_bytes} {soft_bytes} {soft_secs}").into_bytes()
             }
         }
     }
 
-    /// The value as a file holds it: what [`Form::parse`] reads back, quoted where free
+    /// The value as a file holds it: what [`ValueForm::parse`] reads back, quoted where free
     /// text could hold spaces.
-    pub fn written(self, value: &Value) -> Vec<u8> {
+    pub fn written(self, value: &DirectiveValue) -> Vec<u8> {
         match (self, value) {
-            (Self::SecondsOrYesNo { .. }, Value::Number(n)) => n.to_string().into_bytes(),
-            (Self::Bytes { .. }, Value::Number(n)) => size_text(unsigned(*n)).into_bytes(),
+            (Self::SecondsOrYesNo { .. }, DirectiveValue::Number(n)) => n.to_string().into_bytes(),
+            (Self::Bytes { .. }, DirectiveValue::Number(n)) => size_text(unsigned(*n)).into_bytes(),
             (Self::Choice(_), _) => self.shown(value),
-            (_, Value::Text(text)) => quoting::quote(text),
-            (Self::Rename, Value::Words(words)) => {
+            (_, DirectiveValue::Text(text)) => quoting::quote(text),
+            (Self::Rename, DirectiveValue::Words(words)) => {
                 words.iter().map(|word| quoting::quote(word)).collect::<Vec<_>>().join(&b' ')
             }
-            (_, Value::Limit(OutputLimit { hard_bytes, soft_bytes, soft_secs })) => {
+            (_, DirectiveValue::Limit(OutputLimit { hard_bytes, soft_bytes, soft_secs })) => {
                 let (hard, soft) = (size_text(*hard_bytes), size_text(*soft_bytes));
                 format!("normal {hard} {soft} {soft_secs}").into_bytes()
             }
@@ -239,9 +240,9 @@ fn yes_no_text(yes: bool) -> &'static [u8] {
 
 /// Differs from C: text after the number is an error, because C's `atoi` takes
 /// `timeout 3OO` as 3 without a word.
-fn in_range(number: Option<i64>, min: i64, max: i64) -> Result<Value, String> {
+fn in_range(number: Option<i64>, min: i64, max: i64) -> Result<DirectiveValue, String> {
     match number {
-        Some(n) if (min..=max).contains(&n) => Ok(Value::Number(n)),
+        Some(n) if (min..=max).contains(&n) => Ok(DirectiveValue::Number(n)),
         _ if max == i64::MAX && min == i64::MIN => Err("must be a number".into()),
         _ if max == i64::MAX => Err(format!("must be a number, {min} or more")),
         _ => Err(format!("must be a number from {min} to {max}")),
@@ -265,53 +266,58 @@ fn size_text(bytes: u64) -> String {
     }
 }
 
-fn mode(word: &[u8]) -> Result<Value, String> {
+fn mode(word: &[u8]) -> Result<DirectiveValue, String> {
     let digits = std::str::from_utf8(word).ok().filter(|digits| !digits.starts_with('+'));
     match digits.and_then(|digits| u32::from_str_radix(digits, 8).ok()) {
-        Some(mode) if mode <= 0o777 => Ok(Value::Number(mode.into())),
+        Some(mode) if mode <= 0o777 => Ok(DirectiveValue::Number(mode.into())),
         _ => Err("must be an octal number up to 777".into()),
     }
 }
 
-fn text(word: &[u8]) -> Result<Value, String> {
+fn text(word: &[u8]) -> Result<DirectiveValue, String> {
     match std::str::from_utf8(word) {
-        Ok(text) if !text.contains('\0') => Ok(Value::Text(word.to_vec())),
+        Ok(text) if !text.contains('\0') => Ok(DirectiveValue::Text(word.to_vec())),
         _ => Err("must be UTF-8 text without zero bytes".into()),
     }
 }
 
-fn ip(word: &[u8]) -> Result<Value, String> {
+fn ip(word: &[u8]) -> Result<DirectiveValue, String> {
     let address = std::str::from_utf8(word).ok().and_then(|text| text.parse::<IpAddr>().ok());
     address.map(|ip| ip.value()).ok_or_else(|| "must be an IPv4 or IPv6 address".into())
 }
 
-fn path(word: &[u8]) -> Result<Value, String> {
+fn path(word: &[u8]) -> Result<DirectiveValue, String> {
     if word.contains(&0) {
         return Err("a path has no zero bytes".into());
     }
-    Ok(Value::Text(word.to_vec()))
+    Ok(DirectiveValue::Text(word.to_vec()))
 }
 
-fn addresses(words: &[Vec<u8>]) -> Result<Value, String> {
+fn addresses(words: &[Vec<u8>]) -> Result<DirectiveValue, String> {
     if words.len() > ADDRESSES_MAX {
         return Err(format!("at most {ADDRESSES_MAX} addresses"));
     }
     words.iter().try_for_each(|word| match text(word)? {
-        Value::Text(address) if !address.is_empty() && !address.contains(&b' ') => Ok(()),
+        DirectiveValue::Text(address) if !address.is_empty() && !address.contains(&b' ') => Ok(()),
         _ => Err("an address is empty or has a space in it".to_owned()),
     })?;
-    Ok(Value::Words(words.to_vec()))
+    Ok(DirectiveValue::Words(words.to_vec()))
 }
 
-fn output_limit(class: &[u8], hard: &[u8], soft: &[u8], secs: &[u8]) -> Result<Value, String> {
+fn output_limit(
+    class: &[u8],
+    hard: &[u8],
+    soft: &[u8],
+    secs: &[u8],
+) -> Result<DirectiveValue, String> {
     if !class.eq_ignore_ascii_case(b"normal") {
         return Err("the only client class is normal".into());
     }
     let (hard, soft) = (bytes(hard, 0)?, bytes(soft, 0)?);
-    let Ok(Value::Number(secs)) = in_range(number::parse_i64(secs), 0, i64::MAX) else {
+    let Ok(DirectiveValue::Number(secs)) = in_range(number::parse_i64(secs), 0, i64::MAX) else {
         return Err("the soft limit's seconds must be a number, 0 or more".into());
     };
-    Ok(Value::Limit(OutputLimit {
+    Ok(DirectiveValue::Limit(OutputLimit {
         hard_bytes: unsigned(hard),
         soft_bytes: unsigned(soft),
         soft_secs: unsigned(secs),
@@ -325,19 +331,19 @@ fn unsigned(n: i64) -> u64 {
 
 /// A typed field of the configuration.
 pub trait Field {
-    fn value(&self) -> Value;
+    fn value(&self) -> DirectiveValue;
     /// Takes a value that the directive's form admitted.
-    fn put(&mut self, value: Value);
+    fn put(&mut self, value: DirectiveValue);
 }
 
 impl Field for bool {
-    fn value(&self) -> Value {
-        Value::YesNo(*self)
+    fn value(&self) -> DirectiveValue {
+        DirectiveValue::YesNo(*self)
     }
 
-    fn put(&mut self, value: Value) {
+    fn put(&mut self, value: DirectiveValue) {
         match value {
-            Value::YesNo(yes) => *self = yes,
+            DirectiveValue::YesNo(yes) => *self = yes,
             other => unreachable!("a yes/no form does not make {other:?}"),
         }
     }
@@ -346,13 +352,13 @@ impl Field for bool {
 macro_rules! number_field {
     ($($number:ty),*) => {$(
         impl Field for $number {
-            fn value(&self) -> Value {
-                Value::Number(i64::try_from(*self).expect("fields hold what their form admits"))
+            fn value(&self) -> DirectiveValue {
+                DirectiveValue::Number(i64::try_from(*self).expect("fields hold what their form admits"))
             }
 
-            fn put(&mut self, value: Value) {
+            fn put(&mut self, value: DirectiveValue) {
                 match value {
-                    Value::Number(n) => {
+                    DirectiveValue::Number(n) => {
                         *self = <$number>::try_from(n).expect("the form's range fits its field");
                     }
                     other => unreachable!("a number's form does not make {other:?}"),
@@ -410,43 +416,45 @@ impl Textual for Vec<u8> {
 }
 
 impl<T: Textual> Field for T {
-    fn value(&self) -> Value {
-        Value::Text(self.bytes())
+    fn value(&self) -> DirectiveValue {
+        DirectiveValue::Text(self.bytes())
     }
 
-    fn put(&mut self, value: Value) {
+    fn put(&mut self, value: DirectiveValue) {
         match value {
-            Value::Text(text) => *self = T::from_bytes(text),
+            DirectiveValue::Text(text) => *self = T::from_bytes(text),
             other => unreachable!("a text's form does not make {other:?}"),
         }
     }
 }
 
 impl<T: Textual> Field for Option<T> {
-    fn value(&self) -> Value {
-        self.as_ref().map_or(Value::Absent, |text| Value::Text(text.bytes()))
+    fn value(&self) -> DirectiveValue {
+        self.as_ref().map_or(DirectiveValue::Absent, |text| DirectiveValue::Text(text.bytes()))
     }
 
-    fn put(&mut self, value: Value) {
+    fn put(&mut self, value: DirectiveValue) {
         match value {
-            Value::Text(text) => *self = Some(T::from_bytes(text)),
-            Value::Absent => *self = None,
+            DirectiveValue::Text(text) => *self = Some(T::from_bytes(text)),
+            DirectiveValue::Absent => *self = None,
             other => unreachable!("an optional text's form does not make {other:?}"),
         }
     }
 }
 
 impl Field for Vec<String> {
-    fn value(&self) -> Value {
+    fn value(&self) -> DirectiveValue {
         if self.is_empty() {
-            return Value::Absent;
+            return DirectiveValue::Absent;
         }
-        Value::Words(self.iter().map(Textual::bytes).collect())
+        DirectiveValue::Words(self.iter().map(Textual::bytes).collect())
     }
 
-    fn put(&mut self, value: Value) {
+    fn put(&mut self, value: DirectiveValue) {
         match value {
-            Value::Words(words) => *self = words.into_iter().map(String::from_bytes).collect(),
+            DirectiveValue::Words(words) => {
+                *self = words.into_iter().map(String::from_bytes).collect()
+            }
             other => unreachable!("addresses do not make {other:?}"),
         }
     }
@@ -454,13 +462,13 @@ impl Field for Vec<String> {
 
 /// Each line adds a pair; the field as a whole has no text.
 impl Field for Vec<(Vec<u8>, Vec<u8>)> {
-    fn value(&self) -> Value {
-        Value::Absent
+    fn value(&self) -> DirectiveValue {
+        DirectiveValue::Absent
     }
 
-    fn put(&mut self, value: Value) {
+    fn put(&mut self, value: DirectiveValue) {
         match value {
-            Value::Words(words) => {
+            DirectiveValue::Words(words) => {
                 let pair: [Vec<u8>; 2] = words.try_into().expect("a rename has two words");
                 self.push(pair.into());
             }
@@ -470,13 +478,13 @@ impl Field for Vec<(Vec<u8>, Vec<u8>)> {
 }
 
 impl Field for OutputLimit {
-    fn value(&self) -> Value {
-        Value::Limit(*self)
+    fn value(&self) -> DirectiveValue {
+        DirectiveValue::Limit(*self)
     }
 
-    fn put(&mut self, value: Value) {
+    fn put(&mut self, value: DirectiveValue) {
         match value {
-            Value::Limit(limit) => *self = limit,
+            DirectiveValue::Limit(limit) => *self = limit,
             other => unreachable!("an output limit does not make {other:?}"),
         }
     }
@@ -502,12 +510,12 @@ macro_rules! choice_field {
         }
 
         impl Field for $choice {
-            fn value(&self) -> Value {
-                Value::Text(self.name().into())
+            fn value(&self) -> DirectiveValue {
+                DirectiveValue::Text(self.name().into())
             }
 
-            fn put(&mut self, value: Value) {
-                let Value::Text(name) = value else {
+            fn put(&mut self, value: DirectiveValue) {
+                let DirectiveValue::Text(name) = value else {
                     unreachable!("a choice does not make {value:?}");
                 };
                 let at = Self::NAMES.iter().position(|known| known.as_bytes() == name);

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Event, LatencyMonitor, Series};
+use super::{LatencyEvent, LatencyMonitor, Series};
 use crate::server::config::{AppendFsync, Config};
 
 /// What an operator can do.
@@ -70,10 +70,10 @@ fn summary(series: &Series, now_unix_secs: u64) -> String {
     )
 }
 
-fn advice_on(event: Event, config: &Config) -> Vec<Advice> {
+fn advice_on(event: LatencyEvent, config: &Config) -> Vec<Advice> {
     let threshold_us = i64::try_from(config.latency_monitor_threshold_ms.saturating_mul(1000));
     match event {
-        Event::Command => {
+        LatencyEvent::Command => {
             let mut advice = match config.slowlog_log_slower_than_us {
                 ..0 => vec![Advice::TurnSlowLogOn],
                 limit_us if threshold_us.is_ok_and(|us| limit_us > us) => {
@@ -84,21 +84,24 @@ fn advice_on(event: Event, config: &Config) -> Vec<Advice> {
             advice.extend([Advice::ReadSlowLog, Advice::SmallerRequests]);
             advice
         }
-        Event::FastCommand => vec![Advice::GiveItACpu],
-        Event::AofWritePendingFsync => {
+        LatencyEvent::FastCommand => vec![Advice::GiveItACpu],
+        LatencyEvent::AofWritePendingFsync => {
             vec![Advice::LocalDisk, Advice::LessDiskLoad, Advice::FasterDisk]
         }
-        Event::AofWriteActiveChild => vec![Advice::NoFsyncOnRewrite, Advice::FasterDisk],
-        Event::AofWriteAlone => vec![Advice::LocalDisk, Advice::FasterDisk],
-        Event::AofFsyncAlways if config.appendfsync == AppendFsync::Always => {
+        LatencyEvent::AofWriteActiveChild => vec![Advice::NoFsyncOnRewrite, Advice::FasterDisk],
+        LatencyEvent::AofWriteAlone => vec![Advice::LocalDisk, Advice::FasterDisk],
+        LatencyEvent::AofFsyncAlways if config.appendfsync == AppendFsync::Always => {
             vec![Advice::RelaxFsync, Advice::FasterDisk]
         }
-        Event::AofFstat => vec![Advice::LessDiskLoad, Advice::LocalDisk],
-        Event::AofRewriteDiffWrite | Event::AofRename => {
+        LatencyEvent::AofFstat => vec![Advice::LessDiskLoad, Advice::LocalDisk],
+        LatencyEvent::AofRewriteDiffWrite | LatencyEvent::AofRename => {
             vec![Advice::WriteLess, Advice::FasterDisk, Advice::LocalDisk]
         }
-        Event::EvictionCycle => vec![Advice::SmallerRequests],
-        Event::Fork | Event::JobsProcessing | Event::AofWrite | Event::AofFsyncAlways => vec![],
+        LatencyEvent::EvictionCycle => vec![Advice::SmallerRequests],
+        LatencyEvent::Fork
+        | LatencyEvent::JobsProcessing
+        | LatencyEvent::AofWrite
+        | LatencyEvent::AofFsyncAlways => vec![],
     }
 }
 
@@ -159,9 +162,9 @@ mod tests {
             slowlog_log_slower_than_us: -1,
             ..Config::default()
         };
-        monitor.note(Event::Command, 30, 100, 10);
-        monitor.note(Event::Command, 50, 104, 10);
-        monitor.note(Event::EvictionCycle, 30, 100, 10);
+        monitor.note(LatencyEvent::Command, 30, 100, 10);
+        monitor.note(LatencyEvent::Command, 50, 104, 10);
+        monitor.note(LatencyEvent::EvictionCycle, 30, 100, 10);
         let text = report(&monitor, &config, 110);
         assert!(
             text.contains(

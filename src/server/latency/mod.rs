@@ -1,6 +1,6 @@
 //! The latency monitor: what held the server up, when and for how long.
 //!
-//! Each [`Event`] keeps the worst sample of each of the last 160 seconds in which it was
+//! Each [`LatencyEvent`] keeps the worst sample of each of the last 160 seconds in which it was
 //! slow. Whoever did the work calls [`LatencyMonitor::note`] with how long it took; under
 //! the threshold nothing is kept, and with the threshold at 0 nothing ever is.
 
@@ -19,7 +19,7 @@ const GRAPH_STEPS: [u8; 3] = *b"_o#";
 
 /// What can hold the server up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum LatencyEvent {
     /// A command.
     Command,
     /// A command that is fast whatever its arguments.
@@ -48,7 +48,7 @@ pub enum Event {
     AofRewriteDiffWrite,
 }
 
-impl Event {
+impl LatencyEvent {
     const ALL: [Self; 13] = [
         Self::Command,
         Self::FastCommand,
@@ -92,7 +92,7 @@ impl Event {
 
 /// The worst of a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sample {
+pub struct LatencySample {
     pub at_unix_secs: u64,
     pub latency_ms: u64,
 }
@@ -100,9 +100,9 @@ pub struct Sample {
 /// What is known of one event.
 #[derive(Clone, Debug)]
 pub struct Series {
-    pub event: Event,
+    pub event: LatencyEvent,
     /// Oldest first, never empty.
-    samples: VecDeque<Sample>,
+    samples: VecDeque<LatencySample>,
     /// The worst since the event was reset, kept samples or not.
     pub highest_ms: u64,
 }
@@ -114,11 +114,17 @@ pub struct LatencyMonitor {
 
 impl LatencyMonitor {
     /// Keeps what took at least `threshold_ms`; a threshold of 0 keeps nothing.
-    pub fn note(&mut self, event: Event, latency_ms: u64, at_unix_secs: u64, threshold_ms: u64) {
+    pub fn note(
+        &mut self,
+        event: LatencyEvent,
+        latency_ms: u64,
+        at_unix_secs: u64,
+        threshold_ms: u64,
+    ) {
         if threshold_ms == 0 || latency_ms < threshold_ms {
             return;
         }
-        let sample = Sample { at_unix_secs, latency_ms };
+        let sample = LatencySample { at_unix_secs, latency_ms };
         match self.series.iter_mut().find(|series| series.event == event) {
             Some(series) => series.add(sample),
             None => self.series.push(Series {
@@ -135,7 +141,7 @@ impl LatencyMonitor {
     }
 
     pub fn of(&self, name: &[u8]) -> Option<&Series> {
-        let event = Event::named(name)?;
+        let event = LatencyEvent::named(name)?;
         self.series.iter().find(|series| series.event == event)
     }
 
@@ -155,7 +161,7 @@ impl LatencyMonitor {
 }
 
 impl Series {
-    fn add(&mut self, sample: Sample) {
+    fn add(&mut self, sample: LatencySample) {
         self.highest_ms = self.highest_ms.max(sample.latency_ms);
         match self.samples.back_mut() {
             Some(last) if last.at_unix_secs == sample.at_unix_secs => {
@@ -171,11 +177,11 @@ impl Series {
     }
 
     /// Oldest first.
-    pub fn samples(&self) -> impl ExactSizeIterator<Item = &Sample> {
+    pub fn samples(&self) -> impl ExactSizeIterator<Item = &LatencySample> {
         self.samples.iter()
     }
 
-    pub fn latest(&self) -> Sample {
+    pub fn latest(&self) -> LatencySample {
         *self.samples.back().expect("a series begins with a sample")
     }
 
@@ -253,7 +259,7 @@ mod tests {
     use super::*;
 
     fn note(monitor: &mut LatencyMonitor, latency_ms: u64, at_unix_secs: u64) {
-        monitor.note(Event::Command, latency_ms, at_unix_secs, 10);
+        monitor.note(LatencyEvent::Command, latency_ms, at_unix_secs, 10);
     }
 
     fn samples(monitor: &LatencyMonitor) -> Vec<(u64, u64)> {
@@ -285,20 +291,20 @@ mod tests {
     #[test]
     fn a_threshold_of_zero_keeps_nothing() {
         let mut monitor = LatencyMonitor::default();
-        monitor.note(Event::Fork, 1000, 1, 0);
+        monitor.note(LatencyEvent::Fork, 1000, 1, 0);
         assert!(monitor.all().is_empty());
     }
 
     #[test]
     fn events_are_reset_by_name_in_any_case_or_all_at_once() {
         let mut monitor = LatencyMonitor::default();
-        for event in Event::ALL {
+        for event in LatencyEvent::ALL {
             monitor.note(event, 10, 1, 1);
         }
         assert!(monitor.reset(b"AOF-Write"));
         assert!(!monitor.reset(b"aof-write"));
         assert!(monitor.of(b"aof-write-alone").is_some());
-        assert_eq!(monitor.reset_all(), Event::ALL.len() - 1);
+        assert_eq!(monitor.reset_all(), LatencyEvent::ALL.len() - 1);
     }
 
     #[test]
