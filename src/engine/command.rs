@@ -40,7 +40,8 @@ impl Flags {
         Self(self.0 | other.0)
     }
 
-    pub const fn has(self, other: Self) -> bool {
+    /// Whether all of `other` are set.
+    pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 }

@@ -95,7 +95,7 @@ impl Engine {
         flags: MessageFlags,
     ) {
         let asked = usize::try_from(count).unwrap_or(usize::MAX).min(JOBS_PER_MESSAGE_MAX);
-        if flags.has(MessageFlags::STANDING) {
+        if flags.contains(MessageFlags::STANDING) {
             self.on_standing_ask(from, name, asked);
             return;
         }

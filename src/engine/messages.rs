@@ -69,7 +69,7 @@ impl Engine {
         match message {
             Message::ReplJob(record) => {
                 let confirm =
-                    if flags.has(MessageFlags::NOREPLY) { Confirm::No } else { Confirm::Yes };
+                    if flags.contains(MessageFlags::NOREPLY) { Confirm::No } else { Confirm::Yes };
                 self.on_repl_job(from, record, confirm);
             }
             Message::GotJob(id) => self.on_got_job(from, *id),
@@ -142,10 +142,10 @@ impl Engine {
         self.put_off_requeue(r);
         if why == PutOff::Queued {
             let job = &mut self.jobs[r];
-            if flags.has(MessageFlags::INCR_NACKS) {
+            if flags.contains(MessageFlags::INCR_NACKS) {
                 job.nack_count = job.nack_count.saturating_add(1);
             }
-            if flags.has(MessageFlags::INCR_DELIV) {
+            if flags.contains(MessageFlags::INCR_DELIV) {
                 job.delivery_count = job.delivery_count.saturating_add(1);
             }
         }

@@ -1,7 +1,7 @@
 //! Everything the engine asks of the outside world, in lanes.
 //!
 //! The engine only appends. The driver drains the lanes once per loop turn, always in
-//! this order: AOF bytes, save-nodes, frames, link wishes, replies, resumed clients.
+//! this order: AOF bytes, save-nodes, frames, link requests, replies, resumed clients.
 //! Persist, then speak. Everything is encoded when it is emitted: a value that names
 //! a job deleted later in the same turn would dangle.
 
@@ -18,7 +18,7 @@ pub struct Outbox {
     /// The cluster's membership changed: nodes.conf has to be written.
     pub save_nodes: bool,
     pub frames: Frames,
-    pub links: Vec<LinkWish>,
+    pub links: Vec<LinkRequest>,
     pub replies: Replies,
     /// Clients whose wait is over, answered or not; their next command may run.
     pub resumed: Vec<ClientId>,
@@ -31,12 +31,12 @@ pub struct Frames {
     pub sends: Vec<(LinkId, Range<usize>)>,
 }
 
-/// Names a connection that the engine wished for, until it has a [`LinkId`].
+/// Names a connection that the engine requested, until it has a [`LinkId`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConnectToken(pub u64);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LinkWish {
+pub enum LinkRequest {
     /// Connect to a peer's bus; answered by `link_up` or `link_failed`.
     Connect { token: ConnectToken, addr: SocketAddr },
     /// Give up a connect, if it is still under way; not answered.

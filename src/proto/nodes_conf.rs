@@ -95,7 +95,7 @@ pub fn append_bus_port(out: &mut Vec<u8>, node: &NodeLine) {
 
 fn append_flags(out: &mut Vec<u8>, flags: NodeFlags) {
     let start = out.len();
-    for (_, name) in FLAG_NAMES.iter().filter(|(flag, _)| flags.has(*flag)) {
+    for (_, name) in FLAG_NAMES.iter().filter(|(flag, _)| flags.contains(*flag)) {
         if out.len() > start {
             out.push(b',');
         }
@@ -184,7 +184,7 @@ pub fn parse(text: &[u8]) -> Result<Vec<NodeLine>, NodesConfError> {
             continue;
         }
         let node = parse_node(line).map_err(at_line)?;
-        if node.flags.has(NodeFlags::MYSELF) {
+        if node.flags.contains(NodeFlags::MYSELF) {
             if has_myself {
                 return Err(at_line(LineFault::SecondMyself));
             }

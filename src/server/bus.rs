@@ -1,6 +1,6 @@
 //! Links of the cluster bus: what the engine knows of them, and their bytes.
 //!
-//! The engine hears of a link that it wished for once it is up (or failed), of every
+//! The engine is notified of a link that it requested once it is up (or failed), of every
 //! message, and of every link's end. It names links by [`LinkId`] and sends on none that
 //! is gone: a frame for such a link goes nowhere.
 
@@ -29,7 +29,7 @@ pub struct BusLink {
     id: LinkId,
     link: Link,
     /// What the engine calls it until it is up.
-    wished_as: Option<ConnectToken>,
+    requested_as: Option<ConnectToken>,
     is_read_closed: bool,
     is_still_ready: bool,
 }
@@ -59,30 +59,30 @@ impl Server {
         self.event_loop.still_ready(token);
     }
 
-    /// Begins to connect, as the engine wished.
-    pub(super) fn connect_link(&mut self, wish: ConnectToken, peer: SocketAddr) {
+    /// Begins to connect, as the engine requested.
+    pub(super) fn connect_link(&mut self, token: ConnectToken, peer: SocketAddr) {
         let source = self.bus_source;
         let event_loop = &self.event_loop;
         let connecting = self.links.insert_with(|slot, generation| {
             let id = LinkId { slot, generation };
             let link = Link::connect(peer, source, event_loop, token_of(id))?;
-            Ok::<_, io::Error>(BusLink::new(id, link, Some(wish)))
+            Ok::<_, io::Error>(BusLink::new(id, link, Some(token)))
         });
         if let Err(error) = connecting {
             log::debug!("Unable to connect to cluster node {peer}: {error}");
-            self.engine.link_failed(self.clock.now, wish);
+            self.engine.link_failed(self.clock.now, token);
         }
     }
 
-    /// Gives up a connect that is still under way, as the engine wished.
-    pub(super) fn cancel_connect(&mut self, wish: ConnectToken) {
-        let connecting = self.links.iter().find(|link| link.wished_as == Some(wish));
+    /// Gives up a connect that is still under way, as the engine requested.
+    pub(super) fn cancel_connect(&mut self, token: ConnectToken) {
+        let connecting = self.links.iter().find(|link| link.requested_as == Some(token));
         if let Some(id) = connecting.map(|link| link.id) {
             self.drop_link(id);
         }
     }
 
-    /// Closes a link because the engine wished so.
+    /// Closes a link because the engine requested it.
     pub(super) fn drop_link(&mut self, id: LinkId) {
         let Some(mut gone) = self.links.remove(id.slot, id.generation) else { return };
         if let Err(error) = gone.link.deregister(&self.event_loop) {
@@ -97,10 +97,10 @@ impl Server {
     /// Closes a broken link and tells the engine.
     fn lose_link(&mut self, id: LinkId) {
         let Some(bus_link) = self.links.find(id.slot, id.generation) else { return };
-        let wished_as = bus_link.wished_as;
+        let requested_as = bus_link.requested_as;
         self.drop_link(id);
-        match wished_as {
-            Some(wish) => self.engine.link_failed(self.clock.now, wish),
+        match requested_as {
+            Some(token) => self.engine.link_failed(self.clock.now, token),
             None => self.engine.link_down(self.clock.now, id),
         }
     }
@@ -110,7 +110,7 @@ impl Server {
         let Some(bus_link) = self.links.find_mut(id.slot, id.generation) else { return };
         bus_link.is_still_ready = false;
         bus_link.is_read_closed |= event.read_closed;
-        if event.writable || bus_link.wished_as.is_some() {
+        if event.writable || bus_link.requested_as.is_some() {
             let progress = bus_link.link.progress().and_then(|progress| {
                 if progress == ConnectProgress::Up {
                     bus_link.link.flush()?;
@@ -121,8 +121,8 @@ impl Server {
                 Ok(ConnectProgress::Connecting) => return,
                 Ok(ConnectProgress::Up) => {}
                 Ok(ConnectProgress::CameUp) => {
-                    if let Some(wish) = bus_link.wished_as.take() {
-                        self.engine.link_up(self.clock.now, id, wish);
+                    if let Some(token) = bus_link.requested_as.take() {
+                        self.engine.link_up(self.clock.now, id, token);
                     }
                 }
                 Err(error) => {
@@ -233,8 +233,8 @@ impl Server {
 }
 
 impl BusLink {
-    fn new(id: LinkId, link: Link, wished_as: Option<ConnectToken>) -> Self {
-        Self { id, link, wished_as, is_read_closed: false, is_still_ready: false }
+    fn new(id: LinkId, link: Link, requested_as: Option<ConnectToken>) -> Self {
+        Self { id, link, requested_as, is_read_closed: false, is_still_ready: false }
     }
 }
 

@@ -215,7 +215,7 @@ pub fn command(server: &mut Server, call: &Call<'_>) -> Outcome {
 }
 
 fn describe(reply: &mut ReplyWriter<'_>, spec: &Spec) {
-    let flags = Flags::NAMES.into_iter().filter(|&(flag, _)| spec.flags.has(flag));
+    let flags = Flags::NAMES.into_iter().filter(|&(flag, _)| spec.flags.contains(flag));
     reply.array(6);
     reply.bulk(spec.name);
     reply.integer(i64::from(spec.arity));
@@ -286,7 +286,7 @@ mod tests {
     #[test]
     fn names_arities_and_flags_are_the_c_servers() {
         let row = |spec: &Spec| {
-            let flags = Flags::NAMES.iter().filter(|(flag, _)| spec.flags.has(*flag));
+            let flags = Flags::NAMES.iter().filter(|(flag, _)| spec.flags.contains(*flag));
             let flags: String = flags.map(|(_, name)| format!(" {name}")).collect();
             format!("{} {}{flags}", spec.name, spec.arity)
         };

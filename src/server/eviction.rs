@@ -26,7 +26,7 @@ impl Server {
     /// would take no copies, lest jobs that are over keep new ones out. Tells whether
     /// memory is below the limit then.
     pub(super) fn make_room(&mut self, spec: &Spec) -> bool {
-        let too_high = if spec.flags.has(Flags::DENYOOM) { NO_COPIES } else { OVER_LIMIT };
+        let too_high = if spec.flags.contains(Flags::DENYOOM) { NO_COPIES } else { OVER_LIMIT };
         if self.measure_memory() >= too_high
             && self.config.maxmemory_policy != MaxmemoryPolicy::NoEviction
         {

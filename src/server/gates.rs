@@ -32,18 +32,19 @@ impl Server {
         if self.is_stranger(call.client) && !lets_in(spec, call) {
             return self.refuse(call, "NOAUTH Authentication required.");
         }
-        if self.config.maxmemory > 0 && !self.make_room(spec) && spec.flags.has(Flags::DENYOOM) {
+        if self.config.maxmemory > 0 && !self.make_room(spec) && spec.flags.contains(Flags::DENYOOM)
+        {
             return self.refuse(call, "OOM command not allowed when used memory > 'maxmemory'.");
         }
         // Differs from C, which refuses all that writes: consumers must be able to drain a
         // node whose disk is full.
         if let Some(error) = self.persistence.write_error()
-            && (spec.flags.has(Flags::DENYOOM) || spec.name == "ping")
+            && (spec.flags.contains(Flags::DENYOOM) || spec.name == "ping")
         {
             let text = format!("MISCONF Errors writing to the AOF file: {error}");
             return self.refuse(call, text);
         }
-        if self.persistence.is_loading() && !spec.flags.has(Flags::LOADING) {
+        if self.persistence.is_loading() && !spec.flags.contains(Flags::LOADING) {
             return self.refuse(call, "LOADING Disque is loading the dataset in memory");
         }
         Gate::Open(place)

@@ -1,4 +1,4 @@
-//! What the engine wishes for goes out, in the one right order: what must survive a crash
+//! What the engine emitted goes out, in the one right order: what must survive a crash
 //! is on disk before any peer or client can hear of it.
 //!
 //! The lanes are taken out, emptied and put back, so their memory is used again; one that
@@ -8,7 +8,7 @@ use super::Server;
 use super::client::Closing;
 use crate::base::ids::ClientId;
 use crate::base::limits::MONITOR_OUTPUT_MAX;
-use crate::engine::outbox::{LinkWish, Replies};
+use crate::engine::outbox::{LinkRequest, Replies};
 use crate::net::connection::OutputLimits;
 
 /// An emptied lane keeps no more memory than this.
@@ -22,11 +22,11 @@ impl Server {
         if !self.engine.out.frames.sends.is_empty() {
             self.send_frames();
         }
-        for wish in std::mem::take(&mut self.engine.out.links) {
-            match wish {
-                LinkWish::Connect { token, addr } => self.connect_link(token, addr),
-                LinkWish::Cancel(token) => self.cancel_connect(token),
-                LinkWish::Drop(link) => self.drop_link(link),
+        for request in std::mem::take(&mut self.engine.out.links) {
+            match request {
+                LinkRequest::Connect { token, addr } => self.connect_link(token, addr),
+                LinkRequest::Cancel(token) => self.cancel_connect(token),
+                LinkRequest::Drop(link) => self.drop_link(link),
             }
         }
         if !self.engine.out.replies.segments.is_empty() {

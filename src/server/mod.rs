@@ -16,7 +16,7 @@
 //! | [`client`], `pipeline` | a client, from its arrival to its end; its requests |
 //! | [`command_table`], `gates`, `eviction` | which commands there are, and what lets them run |
 //! | `bus` | links to other nodes |
-//! | `lanes`, [`persistence`], [`nodes`] | what the engine wishes for goes out |
+//! | `lanes`, [`persistence`], [`nodes`] | what the engine emitted goes out |
 //! | `cron`, [`clock`] | recurring work, time |
 //! | [`config`], [`config_file`], [`command_line`] | settings |
 //! | [`info`], [`stats`], [`slowlog`], [`latency`], [`monitor`] | what operators see |

@@ -59,7 +59,7 @@ impl Nodes {
 
 /// This node's ID, as far as it has one.
 pub fn my_id(lines: &[NodeLine]) -> Option<NodeId> {
-    lines.iter().find(|line| line.flags.has(NodeFlags::MYSELF)).map(|line| line.id)
+    lines.iter().find(|line| line.flags.contains(NodeFlags::MYSELF)).map(|line| line.id)
 }
 
 impl Server {

@@ -290,7 +290,7 @@ impl Server {
                 self.config.slowlog_max_len,
             );
         }
-        let is_fast = spec.flags.has(Flags::FAST);
+        let is_fast = spec.flags.contains(Flags::FAST);
         let event = if is_fast { LatencyEvent::FastCommand } else { LatencyEvent::Command };
         self.latency.note(event, duration_us / 1000, at_unix_secs, threshold_ms);
     }

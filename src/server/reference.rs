@@ -70,7 +70,7 @@ fn arity_text(arity: i8) -> String {
 fn flags_text(flags: Flags) -> String {
     let names: Vec<&str> = Flags::NAMES
         .into_iter()
-        .filter(|&(flag, _)| flags.has(flag))
+        .filter(|&(flag, _)| flags.contains(flag))
         .map(|(_, name)| name)
         .collect();
     names.join(", ")

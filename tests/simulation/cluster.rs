@@ -13,7 +13,7 @@ use disque::engine::More;
 use disque::engine::cluster::LinkEnds;
 use disque::engine::command::Outcome;
 use disque::engine::config::{EngineConfig, EnqueueAtLoad};
-use disque::engine::outbox::LinkWish;
+use disque::engine::outbox::LinkRequest;
 use disque::proto::bus;
 use disque::proto::reply::Resp;
 use disque::proto::reply_reader::Value;
@@ -195,8 +195,8 @@ impl Sim {
                 let now = self.now(n);
                 self.nodes[n].engine.link_down(now, link);
             }
-            for wish in &out.links {
-                self.grant(n, wish);
+            for request in &out.links {
+                self.grant(n, request);
             }
             if let Some(Doom { moment: Moment::BeforeReplies, crash }) = doom {
                 self.crash(n, crash);
@@ -257,9 +257,9 @@ impl Sim {
         }
     }
 
-    fn grant(&mut self, node: usize, wish: &LinkWish) {
-        match wish {
-            LinkWish::Connect { token, addr } => {
+    fn grant(&mut self, node: usize, request: &LinkRequest) {
+        match request {
+            LinkRequest::Connect { token, addr } => {
                 let target = self
                     .nodes
                     .iter()
@@ -268,8 +268,8 @@ impl Sim {
                 self.network.connect(&mut self.rng, self.now_ms, from, *token, target);
             }
             // One that comes up nevertheless is dropped.
-            LinkWish::Cancel(_) => {}
-            LinkWish::Drop(link) => self.network.close(self.now_ms, node, *link),
+            LinkRequest::Cancel(_) => {}
+            LinkRequest::Drop(link) => self.network.close(self.now_ms, node, *link),
         }
     }
 

@@ -27,7 +27,7 @@ const ECHOES_MAX: usize = 4;
 /// Something that arrives at a node.
 #[derive(Debug)]
 pub enum Arrival {
-    /// A connection that a node wished for, in one of its lives, reaches its target, if
+    /// A connection that a node requested, in one of its lives, reaches its target, if
     /// there is one.
     Connect {
         from: usize,
@@ -205,7 +205,7 @@ impl Network {
         self.push(at, Arrival::Connect { from, life, token, to });
     }
 
-    /// Makes a link; returns its name at the end that wished for it.
+    /// Makes a link; returns its name at the end that requested it.
     pub fn join(&mut self, rng: &mut Rng, now: u64, from: usize, to: usize) -> LinkId {
         let mut name = || {
             self.last_link += 1;

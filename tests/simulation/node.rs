@@ -97,7 +97,7 @@ impl Node {
     pub fn start(&mut self, now: Now, seed: [u8; 32], enqueue_at_load: EnqueueAtLoad) {
         let text = self.storage.nodes_conf().unwrap_or_default();
         let lines = nodes_conf::parse(&text).expect("engines write valid lines");
-        let me = lines.iter().find(|line| line.flags.has(NodeFlags::MYSELF));
+        let me = lines.iter().find(|line| line.flags.contains(NodeFlags::MYSELF));
         let new_id = || NodeId::from_random(Rng::from_seed(seed).bytes());
         let id = me.map_or_else(new_id, |line| line.id);
         let config = self.engine.config().clone();

@@ -161,7 +161,7 @@ fn detect(sim: &mut Sim) -> u64 {
 
 fn finds_failing(nodes_conf: &[u8], id: &NodeId) -> bool {
     let lines = nodes_conf::parse(nodes_conf).expect("engines write valid lines");
-    lines.iter().any(|line| line.id == *id && line.flags.has(NodeFlags::FAIL))
+    lines.iter().any(|line| line.id == *id && line.flags.contains(NodeFlags::FAIL))
 }
 
 /// A third of the nodes is cut off, for longer than it takes to find that.

@@ -187,7 +187,7 @@ impl Storage {
     /// Whether a command is refused because records cannot be kept at the moment.
     pub fn refuses(&self, words: &Words) -> bool {
         let command = command::find(&words[0]).expect("a command of the engine");
-        self.fails() && command.spec.flags.has(Flags::DENYOOM)
+        self.fails() && command.spec.flags.contains(Flags::DENYOOM)
     }
 
     fn note_rewritten(&mut self, now: Now) {

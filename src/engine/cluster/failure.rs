@@ -86,7 +86,7 @@ impl Engine {
     pub(super) fn hear_of_node(&mut self, sender: NodeRef, about: NodeRef, flags: NodeFlags) {
         let node = self.cluster.node_mut(about);
         let reported = node.reports.iter_mut().find(|report| report.by == sender);
-        if !flags.has(NodeFlags::PFAIL | NodeFlags::FAIL) {
+        if !flags.intersects(NodeFlags::PFAIL | NodeFlags::FAIL) {
             if reported.is_some() {
                 node.reports.retain(|report| report.by != sender);
                 debug!(
@@ -115,7 +115,7 @@ impl Engine {
         let majority = self.cluster.size() / 2 + 1;
         let about = self.cluster.node_mut(node);
         about.reports.retain(|report| now.ms_since(report.at) <= validity_ms);
-        if !about.flags.has(NodeFlags::PFAIL) || about.reports.len() + 1 < majority {
+        if !about.flags.contains(NodeFlags::PFAIL) || about.reports.len() + 1 < majority {
             return;
         }
         let id = about.id;
@@ -133,7 +133,7 @@ impl Engine {
     /// FAIL: a majority cannot reach a node.
     pub(in crate::engine) fn on_fail(&mut self, from: NodeRef, about: NodeId) {
         let Some(node) = self.cluster.find(&about).filter(|node| *node != ME) else { return };
-        if !self.cluster.node(node).flags.has(NodeFlags::FAIL) {
+        if !self.cluster.node(node).flags.contains(NodeFlags::FAIL) {
             debug!("FAIL message received from {} about {about}", self.cluster.id(from));
             self.set_failing(node);
         }

@@ -95,7 +95,7 @@ impl Engine {
                 }
                 None => {
                     if let Some(address) = address
-                        && !entry.flags.has(NodeFlags::NOADDR)
+                        && !entry.flags.contains(NodeFlags::NOADDR)
                         && !self.is_blacklisted(&entry.node)
                     {
                         self.begin_handshake(Reason::Gossip(entry.node), address);

@@ -16,7 +16,7 @@ use crate::base::limits::HANDSHAKES_MAX;
 use crate::base::time::MonoMs;
 use crate::engine::Engine;
 use crate::engine::node_set::NodeRef;
-use crate::engine::outbox::LinkWish;
+use crate::engine::outbox::LinkRequest;
 use crate::proto::bus::{GossipKind, Header};
 
 use super::node::{Address, Contact};
@@ -125,7 +125,7 @@ impl Engine {
         let Some(node) = self.cluster.add(sender, handshake.contact) else {
             warn!("No room for node {sender}: too many nodes were known since the start.");
             self.cluster.links.remove(&link);
-            self.out.links.push(LinkWish::Drop(link));
+            self.out.links.push(LinkRequest::Drop(link));
             return None;
         };
         debug!("Handshake with node {sender} completed.");

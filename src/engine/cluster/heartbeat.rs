@@ -115,7 +115,7 @@ impl Engine {
     /// A node says of itself whether it leaves.
     fn copy_leaving(&mut self, sender: NodeRef, reported: NodeFlags) {
         let flags = self.cluster.node(sender).flags;
-        if flags.has(NodeFlags::LEAVING) != reported.has(NodeFlags::LEAVING) {
+        if flags.contains(NodeFlags::LEAVING) != reported.contains(NodeFlags::LEAVING) {
             let flags = NodeFlags(flags.0 ^ NodeFlags::LEAVING.0);
             self.cluster.set_flags(sender, flags);
             self.out.save_nodes = true;

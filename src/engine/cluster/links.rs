@@ -8,7 +8,7 @@ use core::net::IpAddr;
 use crate::base::ids::LinkId;
 use crate::base::time::{MonoMs, Now};
 use crate::engine::Engine;
-use crate::engine::outbox::{ConnectToken, LinkWish, Outbox};
+use crate::engine::outbox::{ConnectToken, LinkRequest, Outbox};
 use crate::proto::bus::GossipKind;
 
 use super::handshake::Reason;
@@ -63,7 +63,7 @@ impl Cluster {
         contact.link = Link::Connecting { token, since: now };
         self.last_token = token.0;
         self.connects.insert(token, peer);
-        out.links.push(LinkWish::Connect { token, addr: address.bus() });
+        out.links.push(LinkRequest::Connect { token, addr: address.bus() });
     }
 
     /// Gives up the link, if there is one or will be.
@@ -72,11 +72,11 @@ impl Cluster {
             Link::None => {}
             Link::Connecting { token, .. } => {
                 self.connects.remove(&token);
-                out.links.push(LinkWish::Cancel(token));
+                out.links.push(LinkRequest::Cancel(token));
             }
             Link::Up { id, .. } => {
                 self.links.remove(&id);
-                out.links.push(LinkWish::Drop(id));
+                out.links.push(LinkRequest::Drop(id));
             }
         }
     }
@@ -87,7 +87,7 @@ impl Engine {
     pub fn link_up(&mut self, now: Now, link: LinkId, token: ConnectToken) {
         self.now = now;
         let Some(peer) = self.cluster.connects.remove(&token) else {
-            self.out.links.push(LinkWish::Drop(link));
+            self.out.links.push(LinkRequest::Drop(link));
             return;
         };
         let contact = self.cluster.contact_mut(peer);

@@ -160,7 +160,7 @@ impl Cluster {
     }
 
     pub fn is_leaving(&self) -> bool {
-        self.node(ME).flags.has(NodeFlags::LEAVING)
+        self.node(ME).flags.contains(NodeFlags::LEAVING)
     }
 
     /// Whether there is a link on which messages to the node can go.
@@ -170,7 +170,7 @@ impl Cluster {
 
     /// Whether a node announced abilities that C nodes do not have.
     pub fn is_able(&self, node: NodeRef, abilities: Abilities) -> bool {
-        self.node(node).abilities.has(abilities)
+        self.node(node).abilities.contains(abilities)
     }
 
     /// The known nodes that announced abilities, this one left out.
@@ -194,7 +194,7 @@ impl Cluster {
 
     /// Whether the node is known, and was not forgotten.
     pub fn is_known(&self, node: NodeRef) -> bool {
-        !self.node(node).flags.has(NodeFlags::DELETED)
+        !self.node(node).flags.contains(NodeFlags::DELETED)
     }
 
     /// The known node at a place of the table, this one left out.
@@ -207,7 +207,7 @@ impl Cluster {
     pub fn is_reachable(&self, node: NodeRef) -> bool {
         let out_of_reach =
             NodeFlags::PFAIL | NodeFlags::FAIL | NodeFlags::LEAVING | NodeFlags::DELETED;
-        node != ME && !self.node(node).flags.has(out_of_reach)
+        node != ME && !self.node(node).flags.intersects(out_of_reach)
     }
 
     /// The only way in which flags change, so that `reachable` follows.
@@ -329,7 +329,7 @@ impl Cluster {
         assert_eq!(self.others.len() + 1, self.index.len(), "all known nodes but this one");
         for (id, node) in self.index.iter().chain(&self.forgotten) {
             assert_eq!(self.id(*node), *id, "a node is found by its ID");
-            let is_forgotten = self.node(*node).flags.has(NodeFlags::DELETED);
+            let is_forgotten = self.node(*node).flags.contains(NodeFlags::DELETED);
             assert_eq!(is_forgotten, self.forgotten.contains_key(id));
             self.check_link(Peer::Node(*node), &self.node(*node).contact.link);
         }

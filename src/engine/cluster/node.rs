@@ -41,7 +41,7 @@ impl Node {
     }
 
     pub fn is_failing(&self) -> bool {
-        self.flags.has(NodeFlags::PFAIL | NodeFlags::FAIL)
+        self.flags.intersects(NodeFlags::PFAIL | NodeFlags::FAIL)
     }
 
     /// Whether others are told of it. Differs from C, which tells of a failing node

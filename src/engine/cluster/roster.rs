@@ -106,11 +106,12 @@ impl Engine {
     pub fn load_nodes(&mut self, now: Now, lines: &[NodeLine]) {
         self.now = now;
         for line in lines {
-            if line.flags.has(NodeFlags::MYSELF) {
+            if line.flags.contains(NodeFlags::MYSELF) {
                 self.cluster.my_ip = line.ip;
                 let flags = NodeFlags(line.flags.0 & NodeFlags::LEAVING.0) | NodeFlags::MYSELF;
                 self.cluster.set_flags(ME, flags);
-            } else if !line.flags.has(NodeFlags::HANDSHAKE) && self.cluster.find(&line.id).is_none()
+            } else if !line.flags.contains(NodeFlags::HANDSHAKE)
+                && self.cluster.find(&line.id).is_none()
             {
                 self.load_node(line);
             }

@@ -13,7 +13,7 @@ use crate::base::time::{MonoMs, Now, UnixMs};
 use crate::engine::cluster::LinkEnds;
 use crate::engine::command::Outcome;
 use crate::engine::config::EngineConfig;
-use crate::engine::outbox::{ConnectToken, LinkWish, Outbox};
+use crate::engine::outbox::{ConnectToken, LinkRequest, Outbox};
 use crate::engine::{Engine, More};
 use crate::proto::bus;
 use crate::proto::reply::Resp;
@@ -215,11 +215,11 @@ impl Net {
             }
         }
         node.engine.out.replies = replies;
-        for wish in links {
-            match wish {
-                LinkWish::Connect { token, addr } => self.connect(n, token, addr),
-                LinkWish::Cancel(_) => {}
-                LinkWish::Drop(link) => self.cut(n, link),
+        for request in links {
+            match request {
+                LinkRequest::Connect { token, addr } => self.connect(n, token, addr),
+                LinkRequest::Cancel(_) => {}
+                LinkRequest::Drop(link) => self.cut(n, link),
             }
         }
     }

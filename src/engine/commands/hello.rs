@@ -35,9 +35,9 @@ impl Engine {
 }
 
 fn priority(line: &NodeLine) -> i64 {
-    if line.flags.has(NodeFlags::FAIL | NodeFlags::LEAVING) {
+    if line.flags.intersects(NodeFlags::FAIL | NodeFlags::LEAVING) {
         100
-    } else if line.flags.has(NodeFlags::PFAIL) {
+    } else if line.flags.contains(NodeFlags::PFAIL) {
         10
     } else if line.link == LinkState::Disconnected {
         5

@@ -42,8 +42,13 @@ impl NodeFlags {
     pub const LEAVING: Self = Self(128);
 
     /// Whether any of `flags` is set.
-    pub const fn has(self, flags: Self) -> bool {
+    pub const fn intersects(self, flags: Self) -> bool {
         self.0 & flags.0 != 0
+    }
+
+    /// Whether all of `flags` are set.
+    pub const fn contains(self, flags: Self) -> bool {
+        self.0 & flags.0 == flags.0
     }
 
     /// Gives the flags that are set here and not in `flags`.
@@ -76,9 +81,9 @@ impl MessageFlags {
     /// A NEEDJOBS that stays in force; see [`Abilities::STANDING_ASKS`].
     pub const STANDING: Self = Self(8);
 
-    /// Whether any of `flags` is set.
-    pub const fn has(self, flags: Self) -> bool {
-        self.0 & flags.0 != 0
+    /// Whether all of `flags` are set.
+    pub const fn contains(self, flags: Self) -> bool {
+        self.0 & flags.0 == flags.0
     }
 }
 
@@ -114,7 +119,7 @@ impl Abilities {
     pub const STANDING_ASKS: Self = Self(1);
 
     /// Whether all of `abilities` are there.
-    pub const fn has(self, abilities: Self) -> bool {
+    pub const fn contains(self, abilities: Self) -> bool {
         self.0 & abilities.0 == abilities.0
     }
 }
