@@ -18,7 +18,7 @@
 //! | [`messages`] | how a message of another node becomes a call |
 //! | [`memory`] | what is given up when memory is short |
 //! | [`persistence`] | records for the append only file, and back |
-//! | [`cluster`] | nodes, links, gossip, failure detection |
+//! | [`cluster`], [`membership`] | nodes, links, gossip, failure detection; what they mean for jobs |
 //! | [`commands`] | one function a command |
 //! | [`timer`] | recurring work |
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
@@ -36,6 +36,7 @@ pub mod federation;
 pub mod job;
 pub mod jobs;
 pub mod lending;
+pub mod membership;
 pub mod memory;
 pub mod messages;
 pub mod node_set;
@@ -194,7 +195,7 @@ impl Engine {
 
     fn run_timer(&mut self, timer: Timer) {
         match timer {
-            Timer::Cluster => self.cluster_cron(),
+            Timer::Cluster => self.with_cluster(Cluster::tick),
             Timer::Waiters => self.look_after_waiters(),
             Timer::IdleQueues => {
                 let idle_ms = memory::idle_queue_ms(self.memory_level);

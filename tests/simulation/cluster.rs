@@ -4,9 +4,9 @@
 //! hands messages and the time to the engines, and drains their lanes in order.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
 
 use disque::base::ids::{ClientId, JobId, LinkId, NodeId};
-use disque::base::limits::BUS_PORT_OFFSET;
 use disque::base::rng::Rng;
 use disque::base::time::Now;
 use disque::engine::More;
@@ -20,10 +20,8 @@ use disque::proto::reply_reader::Value;
 
 use crate::disk::Faults;
 use crate::network::{Arrival, Network, Room};
-use crate::node::{Doom, Moment, Node, State, Words, run_slice};
+use crate::node::{Doom, Moment, Node, PORT, State, Words, run_slice};
 use crate::storage::{Crash, LostSince};
-
-pub const PORT: u16 = 7711;
 
 pub struct Sim {
     pub now_ms: u64,
@@ -170,6 +168,16 @@ impl Sim {
         }
     }
 
+    /// Answers HELLO, which is the server's command.
+    pub fn hello(&mut self, node: usize) -> Value {
+        let client = self.connect_client(node, Resp::V2);
+        self.nodes[node].engine.hello(client, Resp::V2);
+        self.settle(node);
+        let (_, reply) = self.take_replies(node, client).pop().expect("HELLO is answered");
+        self.disconnect_client(node, client);
+        reply
+    }
+
     /// Drains a node's lanes, and runs the clients whose wait is over.
     fn settle(&mut self, n: usize) {
         while self.nodes[n].state == State::Up {
@@ -260,10 +268,7 @@ impl Sim {
     fn grant(&mut self, node: usize, request: &LinkRequest) {
         match request {
             LinkRequest::Connect { token, addr } => {
-                let target = self
-                    .nodes
-                    .iter()
-                    .position(|peer| peer.ip == addr.ip() && addr.port() == PORT + BUS_PORT_OFFSET);
+                let target = self.nodes.iter().position(|peer| peer.bus_at == *addr);
                 let from = (node, self.nodes[node].life);
                 self.network.connect(&mut self.rng, self.now_ms, from, *token, target);
             }
@@ -326,14 +331,19 @@ impl Sim {
                 if !self.network.has_end(to, link) {
                     return;
                 }
-                let ends = LinkEnds { local: self.nodes[to].ip, peer: self.nodes[from].ip };
-                let (header, message) = bus::decode(&bytes).expect("engines send whole frames");
-                let now = self.now(to);
-                self.nodes[to].engine.bus_message(now, link, ends, &header, &message);
-                self.settle(to);
+                self.deliver(to, link, self.nodes[from].ip, &bytes);
             }
             Arrival::Down { to, link, .. } => self.lose_link(to, link),
         }
+    }
+
+    /// Hands a node a frame that came from an address.
+    pub fn deliver(&mut self, to: usize, link: LinkId, from: IpAddr, frame: &[u8]) {
+        let ends = LinkEnds { local: self.nodes[to].ip, peer: from };
+        let (header, message) = bus::decode(frame).expect("engines send whole frames");
+        let now = self.now(to);
+        self.nodes[to].engine.bus_message(now, link, ends, &header, &message);
+        self.settle(to);
     }
 
     fn lose_link(&mut self, node: usize, link: LinkId) {

@@ -21,6 +21,8 @@ const KIND: std::ops::Range<usize> = 12..14;
 const RESERVED: std::ops::Range<usize> = 102..136;
 /// ENQUEUE and YOURJOBS have no echo: each is a delivery, of at-most-once jobs as well.
 const WITHOUT_ECHO: [[u8; 2]; 2] = [[0, 6], [0, 13]];
+/// A link to a node that is not simulated.
+pub const FOREIGN_LINK: LinkId = LinkId { slot: u32::MAX, generation: 0 };
 /// Frames that are kept for an echo, for each ordered pair of nodes.
 const ECHOES_MAX: usize = 4;
 
@@ -78,6 +80,7 @@ pub struct Network {
     frozen: BTreeSet<usize>,
     /// Frames are this late, in ms, drawn anew for each.
     pub delay_ms: (u32, u32),
+    pub connect_count: u64,
     pub frame_count: u64,
     pub byte_count: u64,
     /// A link with more bytes than this under way takes none.
@@ -99,6 +102,7 @@ impl Network {
             cuts: BTreeSet::new(),
             frozen: BTreeSet::new(),
             delay_ms,
+            connect_count: 0,
             frame_count: 0,
             byte_count: 0,
             link_bytes_max: usize::MAX,
@@ -201,6 +205,7 @@ impl Network {
         token: ConnectToken,
         to: Option<usize>,
     ) {
+        self.connect_count += 1;
         let at = now + self.draw_delay(rng);
         self.push(at, Arrival::Connect { from, life, token, to });
     }

@@ -1,9 +1,10 @@
 //! One server of the simulated cluster: an engine, its clients, its clock and what it keeps.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use disque::base::ids::{ClientId, NodeId};
+use disque::base::limits::BUS_PORT_OFFSET;
 use disque::base::rng::Rng;
 use disque::base::time::Now;
 use disque::engine::Engine;
@@ -17,6 +18,8 @@ use disque::proto::reply_reader::{ReplyReader, Value};
 use crate::clock::Clock;
 use crate::storage::{Crash, Storage};
 
+/// The client port of every node.
+pub const PORT: u16 = 7711;
 /// The address of node 0; the others follow.
 const FIRST_IP: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 
@@ -63,7 +66,10 @@ pub struct Node {
     /// How often it was started before.
     pub life: u32,
     pub clients: BTreeMap<ClientId, Client>,
+    /// The address of its sockets.
     pub ip: IpAddr,
+    /// Where connects to its bus have to go.
+    pub bus_at: SocketAddr,
     pub clock: Clock,
     pub storage: Storage,
     /// How the node ends in one of its next turns.
@@ -80,12 +86,14 @@ impl Node {
         storage.start(&mut engine, clock.at(0));
         engine.out.save_nodes = true;
         storage.save_nodes(&mut engine, 0);
+        let ip = IpAddr::V4(Ipv4Addr::from_bits(FIRST_IP.to_bits() + u32::from(number)));
         Self {
             engine,
             state: State::Up,
             life: 0,
             clients: BTreeMap::new(),
-            ip: IpAddr::V4(Ipv4Addr::from_bits(FIRST_IP.to_bits() + u32::from(number))),
+            ip,
+            bus_at: bus_at(ip),
             clock,
             storage,
             doom: None,
@@ -111,12 +119,22 @@ impl Node {
         self.life += 1;
     }
 
+    /// Gives the machine another address. Links that are there stay.
+    pub fn move_to(&mut self, ip: IpAddr) {
+        self.ip = ip;
+        self.bus_at = bus_at(ip);
+    }
+
     pub fn connect(&mut self, resp: Resp) -> ClientId {
         self.last_client += 1;
         let client = ClientId { slot: self.last_client, generation: 0 };
         self.clients.insert(client, Client::new(resp));
         client
     }
+}
+
+fn bus_at(ip: IpAddr) -> SocketAddr {
+    SocketAddr::new(ip, PORT + BUS_PORT_OFFSET)
 }
 
 impl Client {

@@ -13,8 +13,8 @@ use disque::proto::bus::NodeFlags;
 use disque::proto::nodes_conf;
 use disque::proto::reply::Resp;
 
-use crate::cluster::{Checks, PORT, Sim};
-use crate::node::State;
+use crate::cluster::{Checks, Sim};
+use crate::node::{PORT, State};
 use crate::storage::Crash;
 
 const QUIET_SECS: u64 = 20;

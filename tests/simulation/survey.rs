@@ -56,7 +56,7 @@ impl Copy {
 
 impl Sim {
     /// A command that changes nothing, between two inputs of the node.
-    fn look(&mut self, n: usize, words: &[&[u8]]) -> Value {
+    pub fn look(&mut self, n: usize, words: &[&[u8]]) -> Value {
         let words = words.iter().map(|word| word.to_vec()).collect();
         let now = self.now(n);
         let engine = &mut self.nodes[n].engine;

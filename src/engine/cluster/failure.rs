@@ -2,69 +2,76 @@
 //!
 //! A ping that stays unanswered for the node timeout makes a node *possibly failing*,
 //! for this node alone. It is *failing* when a majority of the cluster, this node
-//! included, finds so; then everybody is told. A pong ends both. Neither decides
-//! more than whom new copies go to.
+//! included, finds so; then all nodes are notified. A pong ends both.
+//!
+//! Why two steps: a node that one other cannot reach may be well, with only the way between
+//! the two broken. Each node avoids what it cannot reach itself, at once and without asking.
+//! That a node is failing for everybody takes a majority, so that a minority that was cut
+//! off does not write off the rest. Neither decides more than which nodes new copies go to.
 
 use log::debug;
 
 use crate::base::ids::NodeId;
-use crate::engine::Engine;
 use crate::engine::node_set::{ME, NodeRef};
 use crate::proto::bus::{Message, MessageFlags, NodeFlags};
 
-use super::Peer;
-use super::node::FailureReport;
+use super::nodes::FailureReport;
+use super::{Cluster, Context, Peer};
 
-/// Nodes looked at in one tick of the cron. In larger clusters it takes several to
-/// look at all.
+/// Nodes checked in one tick. In larger clusters it takes several to check all.
 const NODES_PER_TICK: usize = 1000;
 /// A report is valid for so many node timeouts. C: CLUSTER_FAIL_REPORT_VALIDITY_MULT.
 const REPORT_VALIDITY_TIMEOUTS: u64 = 2;
 
-/// How far the cron is.
+/// How far the work is that is done a part in each tick.
 #[derive(Debug, Default)]
-pub(super) struct Watch {
+pub(super) struct Rounds {
     pub ticks: u32,
-    /// Place in the table of the node that is looked at next.
-    next: usize,
+    /// Place in the table of the node that is checked next.
+    next_check: usize,
     /// Place in the table of the node that is connected to next.
     next_connect: usize,
 }
 
-impl Engine {
-    /// Connects to and looks at all nodes, some in each tick if there are many.
-    pub(super) fn watch_nodes(&mut self, budget: &mut usize) {
-        let node_count = self.cluster.nodes.len();
+impl Cluster {
+    /// Connects to the nodes that have no link, as far as the budget goes.
+    pub(super) fn connect_nodes(&mut self, cx: &mut Context<'_>, budget: &mut usize) {
+        let node_count = self.nodes.len();
         for _ in 0..node_count.min(NODES_PER_TICK) {
             if *budget == 0 {
                 break;
             }
-            let place = self.cluster.watch.next_connect % node_count;
-            self.cluster.watch.next_connect = place + 1;
-            if let Some(node) = self.cluster.other_at(place) {
-                self.cluster.connect(&mut self.out, self.now.mono, Peer::Node(node), budget);
-            }
-        }
-        for _ in 0..node_count.min(NODES_PER_TICK) {
-            let place = self.cluster.watch.next % node_count;
-            self.cluster.watch.next = place + 1;
-            if let Some(node) = self.cluster.other_at(place) {
-                self.watch_node(node);
+            let place = self.rounds.next_connect % node_count;
+            self.rounds.next_connect = place + 1;
+            if let Some(node) = self.other_at(place) {
+                self.connect(cx.out, cx.now.mono, Peer::Node(node), budget);
             }
         }
     }
 
-    fn watch_node(&mut self, node: NodeRef) {
-        let now = self.now.mono;
-        let timeout_ms = self.config.node_timeout_ms;
-        let contact = &self.cluster.node(node).contact;
+    /// Checks whether the nodes answer, some of them in each tick if there are many.
+    pub(super) fn check_nodes(&mut self, cx: &mut Context<'_>) {
+        let node_count = self.nodes.len();
+        for _ in 0..node_count.min(NODES_PER_TICK) {
+            let place = self.rounds.next_check % node_count;
+            self.rounds.next_check = place + 1;
+            if let Some(node) = self.other_at(place) {
+                self.check_node(cx, node);
+            }
+        }
+    }
+
+    fn check_node(&mut self, cx: &mut Context<'_>, node: NodeRef) {
+        let now = cx.now.mono;
+        let timeout_ms = self.node_timeout_ms;
+        let contact = &self.node(node).contact;
         if contact.address.is_none() {
             return;
         }
         let Some(ping_sent_at) = contact.ping_sent_at else {
             let pong_age_ms = contact.pong_received_at.map_or(u64::MAX, |at| now.ms_since(at));
             if pong_age_ms > timeout_ms / 2 {
-                self.ping(node);
+                self.ping(cx, node);
             }
             return;
         };
@@ -73,69 +80,71 @@ impl Engine {
         if waited_ms > timeout_ms / 2
             && contact.link.age_ms(now).is_some_and(|age_ms| age_ms > timeout_ms)
         {
-            self.cluster.unlink(&mut self.out, Peer::Node(node));
+            self.unlink(cx.out, Peer::Node(node));
         }
-        if waited_ms > timeout_ms && !self.cluster.node(node).is_failing() {
-            debug!("Node {} is possibly failing", self.cluster.id(node));
-            let flags = self.cluster.node(node).flags | NodeFlags::PFAIL;
-            self.cluster.set_flags(node, flags);
+        if waited_ms > timeout_ms && !self.node(node).is_failing() {
+            debug!("Node {} is possibly failing", self.id(node));
+            let flags = self.node(node).flags() | NodeFlags::PFAIL;
+            self.set_flags(node, flags);
         }
     }
 
-    /// A known node tells what it thinks of another.
-    pub(super) fn hear_of_node(&mut self, sender: NodeRef, about: NodeRef, flags: NodeFlags) {
-        let node = self.cluster.node_mut(about);
+    /// A known node says what it thinks of another.
+    pub(super) fn receive_report(
+        &mut self,
+        cx: &mut Context<'_>,
+        sender: NodeRef,
+        about: NodeRef,
+        flags: NodeFlags,
+    ) {
+        let node = self.node_mut(about);
         let reported = node.reports.iter_mut().find(|report| report.by == sender);
         if !flags.intersects(NodeFlags::PFAIL | NodeFlags::FAIL) {
             if reported.is_some() {
                 node.reports.retain(|report| report.by != sender);
-                debug!(
-                    "Node {} finds node {} back",
-                    self.cluster.id(sender),
-                    self.cluster.id(about)
-                );
+                debug!("Node {} finds node {} back", self.id(sender), self.id(about));
             }
             return;
         }
         match reported {
-            Some(report) => report.at = self.now.mono,
+            Some(report) => report.at = cx.now.mono,
             None => {
-                node.reports.push(FailureReport { by: sender, at: self.now.mono });
-                let (sender, about) = (self.cluster.id(sender), self.cluster.id(about));
+                node.reports.push(FailureReport { by: sender, at: cx.now.mono });
+                let (sender, about) = (self.id(sender), self.id(about));
                 debug!("Node {sender} reports node {about} as not reachable");
             }
         }
-        self.judge(about);
+        self.judge(cx, about);
     }
 
     /// Takes a node that this one cannot reach for failing once a majority does.
-    fn judge(&mut self, node: NodeRef) {
-        let now = self.now.mono;
-        let validity_ms = self.config.node_timeout_ms.saturating_mul(REPORT_VALIDITY_TIMEOUTS);
-        let majority = self.cluster.size() / 2 + 1;
-        let about = self.cluster.node_mut(node);
+    fn judge(&mut self, cx: &mut Context<'_>, node: NodeRef) {
+        let now = cx.now.mono;
+        let validity_ms = self.node_timeout_ms.saturating_mul(REPORT_VALIDITY_TIMEOUTS);
+        let majority = self.size() / 2 + 1;
+        let about = self.node_mut(node);
         about.reports.retain(|report| now.ms_since(report.at) <= validity_ms);
-        if !about.flags.contains(NodeFlags::PFAIL) || about.reports.len() + 1 < majority {
+        if !about.flags().contains(NodeFlags::PFAIL) || about.reports.len() + 1 < majority {
             return;
         }
         let id = about.id;
         debug!("Node {id} is failing: a majority cannot reach it.");
-        self.set_failing(node);
-        self.cluster.broadcast(&mut self.out, MessageFlags::NONE, &Message::Fail(id));
+        self.set_failing(cx, node);
+        self.broadcast(cx.out, MessageFlags::NONE, &Message::Fail(id));
     }
 
-    fn set_failing(&mut self, node: NodeRef) {
-        let flags = self.cluster.node(node).flags.without(NodeFlags::PFAIL) | NodeFlags::FAIL;
-        self.cluster.set_flags(node, flags);
-        self.out.save_nodes = true;
+    fn set_failing(&mut self, cx: &mut Context<'_>, node: NodeRef) {
+        let flags = self.node(node).flags().without(NodeFlags::PFAIL) | NodeFlags::FAIL;
+        self.set_flags(node, flags);
+        cx.out.save_nodes = true;
     }
 
     /// FAIL: a majority cannot reach a node.
-    pub(in crate::engine) fn on_fail(&mut self, from: NodeRef, about: NodeId) {
-        let Some(node) = self.cluster.find(&about).filter(|node| *node != ME) else { return };
-        if !self.cluster.node(node).flags.contains(NodeFlags::FAIL) {
-            debug!("FAIL message received from {} about {about}", self.cluster.id(from));
-            self.set_failing(node);
+    pub fn fail(&mut self, cx: &mut Context<'_>, from: NodeRef, about: NodeId) {
+        let Some(node) = self.find(&about).filter(|node| *node != ME) else { return };
+        if !self.node(node).flags().contains(NodeFlags::FAIL) {
+            debug!("FAIL message received from {} about {about}", self.id(from));
+            self.set_failing(cx, node);
         }
     }
 }

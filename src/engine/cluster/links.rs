@@ -1,4 +1,4 @@
-//! Links wished for, made and lost. The engine wishes; the driver makes them.
+//! Links requested, made and lost. The cluster requests; the driver makes them.
 //!
 //! A message may come in on any link. Only those that this node made belong to
 //! somebody; of the others nothing is known here but what comes in on them.
@@ -6,17 +6,15 @@
 use core::net::IpAddr;
 
 use crate::base::ids::LinkId;
-use crate::base::time::{MonoMs, Now};
-use crate::engine::Engine;
+use crate::base::time::MonoMs;
 use crate::engine::outbox::{ConnectToken, LinkRequest, Outbox};
 use crate::proto::bus::GossipKind;
 
 use super::handshake::Reason;
-use super::node::{Contact, Link};
-use super::{Cluster, Peer};
+use super::nodes::{Contact, Link};
+use super::{Cluster, Context, Event, Peer};
 
-/// Connects begun in one tick of the cron, so that thousands of dead nodes do not hold
-/// up the loop.
+/// Connects begun in one tick, so that thousands of dead nodes do not hold up the loop.
 const CONNECTS_PER_TICK: usize = 64;
 /// Connects under way at once, so that they do not use up the descriptors.
 const CONNECTS_MAX: usize = 1024;
@@ -29,6 +27,48 @@ pub struct LinkEnds {
 }
 
 impl Cluster {
+    /// A link that was requested is there. Its first message is a ping, or the MEET that an
+    /// operator asked for.
+    pub fn link_up(&mut self, cx: &mut Context<'_>, link: LinkId, token: ConnectToken) {
+        let Some(peer) = self.connects.remove(&token) else {
+            cx.out.links.push(LinkRequest::Drop(link));
+            return;
+        };
+        let contact = self.contact_mut(peer);
+        let Link::Connecting { since, .. } = contact.link else {
+            unreachable!("a connect under way belongs to who requested it");
+        };
+        contact.link = Link::Up { id: link, since };
+        self.links.insert(link, peer);
+        let (kind, to) = match peer {
+            Peer::Node(node) => {
+                self.events.push_back(Event::LinkUp(node));
+                (GossipKind::Ping, Some(node))
+            }
+            Peer::Handshake(id) => match self.handshakes[&id].reason {
+                Reason::Command => (GossipKind::Meet, None),
+                Reason::Meet(_) | Reason::Gossip(_) => (GossipKind::Ping, None),
+            },
+        };
+        self.send_gossip(cx, link, kind, to);
+    }
+
+    /// A link that was requested could not be made.
+    pub fn link_failed(&mut self, token: ConnectToken) {
+        let Some(peer) = self.connects.remove(&token) else { return };
+        self.contact_mut(peer).link = Link::None;
+        if let Peer::Handshake(id) = peer {
+            self.report_unreachable(id);
+        }
+    }
+
+    /// A link is gone, made by this node or by the other.
+    pub fn link_down(&mut self, link: LinkId) {
+        if let Some(peer) = self.links.remove(&link) {
+            self.contact_mut(peer).link = Link::None;
+        }
+    }
+
     /// How many connects may be begun now.
     pub(super) fn connect_budget(&self) -> usize {
         CONNECTS_PER_TICK.min(CONNECTS_MAX.saturating_sub(self.connects.len()))
@@ -44,8 +84,9 @@ impl Cluster {
         }
     }
 
-    /// Wishes for a link when there is none. The ping that will be its first message
-    /// counts from now on, lest a node that cannot be reached stays above suspicion.
+    /// Requests a link when there is none. The ping that will be its first message
+    /// counts from now on: otherwise a node that cannot be reached would never be found
+    /// failing.
     pub(super) fn connect(
         &mut self,
         out: &mut Outbox,
@@ -80,51 +121,28 @@ impl Cluster {
             }
         }
     }
-}
 
-impl Engine {
-    /// A link that was wished for is there. Its first message is a ping.
-    pub fn link_up(&mut self, now: Now, link: LinkId, token: ConnectToken) {
-        self.now = now;
-        let Some(peer) = self.cluster.connects.remove(&token) else {
-            self.out.links.push(LinkRequest::Drop(link));
-            return;
-        };
-        let contact = self.cluster.contact_mut(peer);
-        let Link::Connecting { since, .. } = contact.link else {
-            unreachable!("a connect under way belongs to who wished for it");
-        };
-        contact.link = Link::Up { id: link, since };
-        self.cluster.links.insert(link, peer);
-        if let Peer::Node(node) = peer {
-            self.retell_acks(node);
-            self.ask_anew();
+    /// Panics unless each link and each connect belongs to the one that names it.
+    pub(super) fn check_links_agree(&self) {
+        let nodes = self.index.values().chain(self.forgotten.values());
+        let nodes = nodes.map(|node| (Peer::Node(*node), &self.node(*node).contact.link));
+        let handshakes = self.handshakes.iter();
+        let handshakes =
+            handshakes.map(|(id, handshake)| (Peer::Handshake(*id), &handshake.contact.link));
+        let (mut up_count, mut connecting_count) = (0, 0);
+        for (peer, link) in nodes.chain(handshakes) {
+            match link {
+                Link::None => {}
+                Link::Connecting { token, .. } => {
+                    connecting_count += 1;
+                    assert_eq!(self.connects.get(token), Some(&peer));
+                }
+                Link::Up { id, .. } => {
+                    up_count += 1;
+                    assert_eq!(self.links.get(id), Some(&peer));
+                }
+            }
         }
-        let (kind, to) = match peer {
-            Peer::Node(node) => (GossipKind::Ping, Some(node)),
-            Peer::Handshake(id) => match self.cluster.handshakes[&id].reason {
-                Reason::Command => (GossipKind::Meet, None),
-                Reason::Meet(_) | Reason::Gossip(_) => (GossipKind::Ping, None),
-            },
-        };
-        self.send_gossip(link, kind, to);
-    }
-
-    /// A link that was wished for could not be made.
-    pub fn link_failed(&mut self, now: Now, token: ConnectToken) {
-        self.now = now;
-        let Some(peer) = self.cluster.connects.remove(&token) else { return };
-        self.cluster.contact_mut(peer).link = Link::None;
-        if let Peer::Handshake(id) = peer {
-            self.handshake_unreachable(id);
-        }
-    }
-
-    /// A link is gone, made by this node or by the other.
-    pub fn link_down(&mut self, now: Now, link: LinkId) {
-        self.now = now;
-        if let Some(peer) = self.cluster.links.remove(&link) {
-            self.cluster.contact_mut(peer).link = Link::None;
-        }
+        assert_eq!((self.links.len(), self.connects.len()), (up_count, connecting_count));
     }
 }

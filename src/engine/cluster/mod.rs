@@ -1,18 +1,30 @@
-//! The nodes of the cluster as this node knows them, and the ways to speak to them.
+//! The nodes of the cluster as this node knows them, and the ways to reach them.
+//!
+//! [`Cluster`] is a machine of its own. Its inputs are links that come and go, heartbeats, an
+//! operator's orders and the time; it emits frames and requests for links into the outbox,
+//! and [`Event`]s for the rest of the engine. It knows no job and no queue: which nodes get
+//! copies, and what they are sent, others decide, with the nodes and links that it keeps.
+//!
+//! Why nodes keep a membership at all: a copy of a job is worth something only on a node that
+//! answers, and a consumer finds a job anywhere only while every node can reach every other.
+//! So each node makes a link to each other one, pings it, and tells it of others. Nothing is
+//! elected and no two nodes have to agree. What a node thinks of another decides only whom
+//! it chooses for new copies; when it is wrong, a job costs a few more messages.
 //!
 //! Each node makes a link to each other one and sends on it; what it is asked on the
 //! links that others made, it answers there. No link, no message: nothing is kept for
 //! later.
 //!
-//! | room | what it decides |
+//! | module | what it decides |
 //! |---|---|
-//! | [`node`] | what is known of a node |
-//! | [`links`] | links wished for, made and lost |
+//! | [`nodes`] | what is known of a node, and the table of all |
+//! | [`links`] | links requested, made and lost |
 //! | [`handshake`] | from an address to a node that is known |
-//! | [`heartbeat`] | PING, PONG and MEET, and what they tell of their sender |
-//! | [`gossip`] | what they tell of others |
+//! | [`heartbeat`] | PING, PONG and MEET, and what they say of their sender |
+//! | [`gossip`] | what they say of others |
 //! | [`failure`] | who does not answer, and what a majority thinks of it |
-//! | [`roster`] | membership seen and changed by hand, and kept in a file |
+//! | [`operator`] | CLUSTER MEET, FORGET, RESET and LEAVING |
+//! | [`listing`] | the nodes as CLUSTER NODES shows them and nodes.conf keeps them |
 //!
 //! A node gets a [`NodeRef`] when its handshake is complete, and keeps it: forgotten
 //! nodes stay in the table, since jobs may still name them, and one that comes back
@@ -27,31 +39,44 @@ mod gossip;
 mod handshake;
 mod heartbeat;
 mod links;
-mod node;
-mod roster;
-#[cfg(test)]
-mod testing;
+mod listing;
+mod nodes;
+mod operator;
 #[cfg(test)]
 mod tests;
 
 use core::net::IpAddr;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::base::ids::{LinkId, NodeId};
 use crate::base::rng::Rng;
-use crate::base::time::MonoMs;
-use crate::proto::bus::{self, Abilities, Header, Message, MessageFlags, NodeFlags};
+use crate::base::time::{MonoMs, Now};
+use crate::proto::bus::{self, Abilities, Header, Message, MessageFlags};
 
-use super::Engine;
 use super::config::{Announce, EngineConfig};
 use super::node_set::{ME, NodeRef};
 use super::outbox::{ConnectToken, Outbox};
-pub(in crate::engine) use handshake::Begun;
+pub use handshake::Begun;
 use handshake::Handshake;
 pub use links::LinkEnds;
-use node::{Contact, Link, Node};
-pub use roster::Stats;
-pub(in crate::engine) use roster::{Forgotten, Leaving, Reset};
+use nodes::Node;
+pub use operator::{Forgotten, Leaving, Reset};
+
+/// What the cluster is handed with each input, beside the input itself.
+pub struct Context<'a> {
+    pub now: Now,
+    pub rng: &'a mut Rng,
+    pub out: &'a mut Outbox,
+}
+
+/// What happened in the cluster that concerns the jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A node completed its handshake. There is a link to it.
+    Joined(NodeRef),
+    /// There is a link again to a node that was known before.
+    LinkUp(NodeRef),
+}
 
 /// Whom a link of this node leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +86,14 @@ enum Peer {
     Handshake(NodeId),
 }
 
+/// Figures of CLUSTER INFO.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stats {
+    pub messages_sent: u64,
+    pub messages_received: u64,
+}
+
+/// See the head of this file.
 pub struct Cluster {
     nodes: Vec<Node>,
     /// Known nodes.
@@ -82,14 +115,17 @@ pub struct Cluster {
     /// As configured; what is announced goes before it.
     my_port: u16,
     announce: Announce,
-    watch: failure::Watch,
+    node_timeout_ms: u64,
+    rounds: failure::Rounds,
     stats: Stats,
+    events: VecDeque<Event>,
 }
 
 impl Cluster {
+    /// This node alone.
     pub fn new(me: NodeId, config: &EngineConfig) -> Self {
         Self {
-            nodes: vec![Node::new(me, NodeFlags::MYSELF)],
+            nodes: vec![Node::me(me)],
             index: BTreeMap::from([(me, ME)]),
             forgotten: BTreeMap::new(),
             others: Vec::new(),
@@ -103,35 +139,42 @@ impl Cluster {
             my_ip: None,
             my_port: config.port,
             announce: config.announce.clone(),
-            watch: failure::Watch::default(),
+            node_timeout_ms: config.node_timeout_ms,
+            rounds: failure::Rounds::default(),
             stats: Stats::default(),
+            events: VecDeque::new(),
         }
     }
 
+    /// Takes over the settings that are about the cluster.
     pub fn configure(&mut self, config: &EngineConfig) {
         self.my_port = config.port;
         self.announce = config.announce.clone();
+        self.node_timeout_ms = config.node_timeout_ms;
     }
 
-    pub fn my_id(&self) -> &NodeId {
-        &self.node(ME).id
+    /// Every 100 ms. C: cluster.c clusterCron.
+    pub fn tick(&mut self, cx: &mut Context<'_>) {
+        let mut budget = self.connect_budget();
+        self.advance_handshakes(cx, &mut budget);
+        self.ping_somebody(cx);
+        self.connect_nodes(cx, &mut budget);
+        self.check_nodes(cx);
     }
 
-    pub fn id(&self, node: NodeRef) -> NodeId {
-        self.node(node).id
+    /// What happened, the oldest first. Asked for after each input until there is no more.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
     }
 
-    fn node(&self, node: NodeRef) -> &Node {
-        &self.nodes[usize::from(node.0)]
+    /// Counts a message that came in.
+    pub fn count_received(&mut self) {
+        self.stats.messages_received += 1;
     }
 
-    fn node_mut(&mut self, node: NodeRef) -> &mut Node {
-        &mut self.nodes[usize::from(node.0)]
-    }
-
-    /// A known node by its ID; forgotten ones are not known.
-    pub fn find(&self, id: &NodeId) -> Option<NodeRef> {
-        self.index.get(id).copied()
+    /// How many messages were sent and received, for CLUSTER INFO.
+    pub fn stats(&self) -> Stats {
+        self.stats
     }
 
     /// The sender of a message, if it is a known node other than this one. Messages of
@@ -140,144 +183,13 @@ impl Cluster {
         self.find(&header.sender).filter(|node| *node != ME)
     }
 
-    /// Counts a message that came in.
-    pub fn count_received(&mut self) {
-        self.stats.messages_received += 1;
-    }
-
-    /// All known nodes, this one included, in the order of their IDs.
-    pub fn known(&self) -> impl Iterator<Item = NodeRef> {
-        self.index.values().copied()
-    }
-
-    /// How many nodes are known, this one included. Handshakes do not count.
-    pub fn size(&self) -> usize {
-        self.index.len()
-    }
-
-    pub fn is_alone(&self) -> bool {
-        self.size() == 1
-    }
-
-    pub fn is_leaving(&self) -> bool {
-        self.node(ME).flags.contains(NodeFlags::LEAVING)
-    }
-
-    /// Whether there is a link on which messages to the node can go.
-    pub fn is_linked(&self, node: NodeRef) -> bool {
-        self.node(node).contact.link.up().is_some()
-    }
-
-    /// Whether a node announced abilities that C nodes do not have.
-    pub fn is_able(&self, node: NodeRef, abilities: Abilities) -> bool {
-        self.node(node).abilities.contains(abilities)
-    }
-
-    /// The known nodes that announced abilities, this one left out.
-    pub fn able(&self, abilities: Abilities) -> Vec<NodeRef> {
-        self.others.iter().copied().filter(|node| self.is_able(*node, abilities)).collect()
-    }
-
-    /// How many nodes may get new copies of jobs.
-    pub fn reachable_count(&self) -> usize {
-        self.reachable.len()
-    }
-
-    /// The nodes that may get new copies of jobs, in random order.
-    pub fn reachable_shuffled(&self, rng: &mut Rng) -> Vec<NodeRef> {
-        let mut nodes = self.reachable.clone();
-        for i in (1..nodes.len()).rev() {
-            nodes.swap(i, rng.index(i + 1));
-        }
-        nodes
-    }
-
-    /// Whether the node is known, and was not forgotten.
-    pub fn is_known(&self, node: NodeRef) -> bool {
-        !self.node(node).flags.contains(NodeFlags::DELETED)
-    }
-
-    /// The known node at a place of the table, this one left out.
-    fn other_at(&self, place: usize) -> Option<NodeRef> {
-        let node = u16::try_from(place).map(NodeRef).ok()?;
-        (node != ME && self.is_known(node)).then_some(node)
-    }
-
-    /// Whether the node may get new copies of jobs.
-    pub fn is_reachable(&self, node: NodeRef) -> bool {
-        let out_of_reach =
-            NodeFlags::PFAIL | NodeFlags::FAIL | NodeFlags::LEAVING | NodeFlags::DELETED;
-        node != ME && !self.node(node).flags.intersects(out_of_reach)
-    }
-
-    /// The only way in which flags change, so that `reachable` follows.
-    fn set_flags(&mut self, node: NodeRef, flags: NodeFlags) {
-        let was_reachable = self.is_reachable(node);
-        self.node_mut(node).flags = flags;
-        match (was_reachable, self.is_reachable(node)) {
-            (false, true) => self.reachable.push(node),
-            (true, false) => self.reachable.retain(|reachable| *reachable != node),
-            _ => {}
-        }
-    }
-
-    /// Adds a node whose ID is not known; one that was forgotten comes back. `None` when
-    /// no reference is left for it.
-    fn add(&mut self, id: NodeId, contact: Contact) -> Option<NodeRef> {
-        let node = match self.forgotten.remove(&id) {
-            Some(node) => node,
-            None => {
-                let node = NodeRef(u16::try_from(self.nodes.len()).ok()?);
-                self.nodes.push(Node::new(id, NodeFlags::DELETED));
-                node
-            }
-        };
-        self.node_mut(node).contact = contact;
-        self.index.insert(id, node);
-        self.others.push(node);
-        self.set_flags(node, NodeFlags::default());
-        Some(node)
-    }
-
-    /// Takes a node out of the cluster. What it reported is void.
-    fn remove(&mut self, out: &mut Outbox, node: NodeRef) {
-        self.others.retain(|other| *other != node);
-        self.detach(out, node);
-        for other in &mut self.nodes {
-            other.reports.retain(|report| report.by != node);
-        }
-    }
-
-    /// Takes all nodes but this one out of the cluster.
-    fn remove_all(&mut self, out: &mut Outbox) {
-        self.reachable.clear();
-        for node in core::mem::take(&mut self.others) {
-            self.detach(out, node);
-        }
-    }
-
-    fn detach(&mut self, out: &mut Outbox, node: NodeRef) {
-        let id = self.id(node);
-        self.unlink(out, Peer::Node(node));
-        self.index.remove(&id);
-        self.forgotten.insert(id, node);
-        self.set_flags(node, NodeFlags::DELETED);
-        self.node_mut(node).reports.clear();
-    }
-
-    fn rename_me(&mut self, id: NodeId) {
-        let old_id = core::mem::replace(&mut self.node_mut(ME).id, id);
-        self.index.remove(&old_id);
-        self.index.insert(id, ME);
-    }
-
     fn header(&self, message_flags: MessageFlags) -> Header {
         let me = self.node(ME);
         Header {
             sender: me.id,
             ip: self.announce.ip,
             port: self.announce.port.unwrap_or(self.my_port),
-            flags: me.flags,
+            flags: me.flags(),
             state: 0,
             message_flags,
             reserved: Header::announce(self.announce.bus_port, Abilities::STANDING_ASKS),
@@ -325,50 +237,8 @@ impl Cluster {
 
     /// Panics unless everything that is kept twice agrees.
     pub fn check_invariants(&self) {
-        assert_eq!(self.index.len() + self.forgotten.len(), self.nodes.len());
-        assert_eq!(self.others.len() + 1, self.index.len(), "all known nodes but this one");
-        for (id, node) in self.index.iter().chain(&self.forgotten) {
-            assert_eq!(self.id(*node), *id, "a node is found by its ID");
-            let is_forgotten = self.node(*node).flags.contains(NodeFlags::DELETED);
-            assert_eq!(is_forgotten, self.forgotten.contains_key(id));
-            self.check_link(Peer::Node(*node), &self.node(*node).contact.link);
-        }
-        let mut reachable = self.reachable.clone();
-        reachable.sort_unstable();
-        let all = (0..self.nodes.len()).filter_map(|place| u16::try_from(place).ok()).map(NodeRef);
-        assert!(reachable.into_iter().eq(all.filter(|node| self.is_reachable(*node))));
-        for (id, handshake) in &self.handshakes {
-            self.check_link(Peer::Handshake(*id), &handshake.contact.link);
-        }
-        let nodes = self.nodes.iter().map(|node| &node.contact.link);
-        let handshakes = self.handshakes.values().map(|handshake| &handshake.contact.link);
-        let links: Vec<&Link> = nodes.chain(handshakes).collect();
-        let up_count = links.iter().filter(|link| link.up().is_some()).count();
-        let connecting_count =
-            links.iter().filter(|link| matches!(link, Link::Connecting { .. })).count();
-        assert_eq!((self.links.len(), self.connects.len()), (up_count, connecting_count));
-    }
-
-    fn check_link(&self, peer: Peer, link: &Link) {
-        match link {
-            Link::None => {}
-            Link::Connecting { token, .. } => assert_eq!(self.connects.get(token), Some(&peer)),
-            Link::Up { id, .. } => assert_eq!(self.links.get(id), Some(&peer)),
-        }
-    }
-}
-
-impl Engine {
-    /// The cluster as this node knows it.
-    pub fn cluster(&self) -> &Cluster {
-        &self.cluster
-    }
-
-    /// Every 100 ms. C: cluster.c clusterCron.
-    pub(super) fn cluster_cron(&mut self) {
-        let mut budget = self.cluster.connect_budget();
-        self.look_after_handshakes(&mut budget);
-        self.ping_somebody();
-        self.watch_nodes(&mut budget);
+        assert!(self.events.is_empty(), "events are taken after each input");
+        self.check_nodes_agree();
+        self.check_links_agree();
     }
 }

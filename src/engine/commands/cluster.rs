@@ -59,7 +59,7 @@ fn meet(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
             Some(bus_port) => Some(u16::try_from(bus_port).ok().filter(|port| *port != 0)?),
             None => None,
         };
-        engine.meet(ip, port, bus_port)
+        engine.with_cluster(|cluster, cx| cluster.meet(cx, ip, port, bus_port))
     })();
     match begun {
         Some(Begun::Yes) => ok(engine, call),
@@ -124,7 +124,7 @@ fn save_config(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
 fn forget(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     let word = &call.args[2];
     let id = NodeId::parse(word).ok_or_else(|| error("Invalid node identifier"))?;
-    match engine.forget_node(&id) {
+    match engine.with_cluster(|cluster, cx| cluster.forget(cx, &id)) {
         Forgotten::Yes => ok(engine, call),
         Forgotten::Unknown => Err(error(format!("Unknown node {}", text_of(word)))),
         Forgotten::Myself => Err(error("I tried hard but I can't forget myself...")),
@@ -145,7 +145,7 @@ fn reset(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     if engine.flush(engine.now, RESET_SLICE) == More::Yes {
         return Ok(Outcome::Again);
     }
-    engine.forget_cluster(reset);
+    engine.with_cluster(|cluster, cx| cluster.reset(cx, reset));
     ok(engine, call)
 }
 
@@ -164,6 +164,6 @@ fn leaving(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
             return Err(error("Wrong argument for CLUSTER LEAVING. Use 'yes' or 'no'"));
         }
     };
-    engine.set_leaving(leaving);
+    engine.with_cluster(|cluster, cx| cluster.set_leaving(cx, leaving));
     ok(engine, call)
 }

@@ -5,8 +5,7 @@ use disque::engine::config::EnqueueAtLoad;
 use disque::proto::reply::Resp;
 
 use super::{QUEUES, Storm, Weather};
-use crate::cluster::PORT;
-use crate::node::State;
+use crate::node::{PORT, State};
 
 /// Nodes find each other again within this, once nothing is in their way.
 const WHOLE_WITHIN_MS: u64 = 15_000;

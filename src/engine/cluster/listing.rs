@@ -1,0 +1,100 @@
+//! The nodes as CLUSTER NODES shows them and nodes.conf keeps them.
+
+use crate::base::ids::NodeId;
+use crate::base::time::{MonoMs, Now, UnixMs};
+use crate::engine::node_set::{ME, NodeRef};
+use crate::proto::bus::NodeFlags;
+use crate::proto::nodes_conf::{self, LinkState, NodeLine};
+
+use super::Cluster;
+use super::nodes::{Address, Contact};
+
+impl Cluster {
+    /// Nodes in handshake.
+    pub fn handshake_count(&self) -> usize {
+        self.handshakes.len()
+    }
+
+    /// What CLUSTER NODES and nodes.conf say of the known nodes, in the order of their IDs.
+    pub fn node_lines(&self, now: Now) -> impl Iterator<Item = NodeLine> {
+        self.known().map(move |node| self.node_line(now, node))
+    }
+
+    /// The same of nodes in handshake, under temporary IDs.
+    pub fn handshake_lines(&self, now: Now) -> impl Iterator<Item = NodeLine> {
+        self.handshakes
+            .iter()
+            .map(move |(id, handshake)| line_of(now, *id, NodeFlags::HANDSHAKE, &handshake.contact))
+    }
+
+    fn node_line(&self, now: Now, node: NodeRef) -> NodeLine {
+        let Contact { address, .. } = self.node(node).contact;
+        let flags = self.node(node).flags();
+        if node == ME {
+            return NodeLine {
+                ip: self.announce.ip.or(self.my_ip),
+                port: self.announce.port.unwrap_or(self.my_port),
+                link: LinkState::Connected,
+                ..line_of(now, *self.my_id(), flags, &self.node(ME).contact)
+            };
+        }
+        let flags = if address.is_some() { flags } else { flags | NodeFlags::NOADDR };
+        line_of(now, self.id(node), flags, &self.node(node).contact)
+    }
+
+    /// What nodes.conf has to hold.
+    pub fn nodes_conf(&self, now: Now) -> Vec<u8> {
+        let mut text = Vec::new();
+        for line in self.node_lines(now) {
+            nodes_conf::append_line(&mut text, &line);
+            nodes_conf::append_bus_port(&mut text, &line);
+        }
+        text
+    }
+
+    /// Takes in what nodes.conf says, at start. The line of this node gives its address
+    /// and whether it leaves; its ID was handed to [`Cluster::new`].
+    pub fn load(&mut self, now: Now, lines: &[NodeLine]) {
+        for line in lines {
+            if line.flags.contains(NodeFlags::MYSELF) {
+                self.my_ip = line.ip;
+                let flags = NodeFlags(line.flags.0 & NodeFlags::LEAVING.0) | NodeFlags::MYSELF;
+                self.set_flags(ME, flags);
+            } else if !line.flags.contains(NodeFlags::HANDSHAKE) && self.find(&line.id).is_none() {
+                self.load_node(now.mono, line);
+            }
+        }
+    }
+
+    fn load_node(&mut self, now: MonoMs, line: &NodeLine) {
+        // C: clusterLoadConfig, the times in the file only tell that there was one.
+        let loaded_at = |at: UnixMs| (at != UnixMs(0)).then_some(now);
+        let contact = Contact {
+            address: line.ip.and_then(|ip| Address::new(ip, line.port, line.unusual_bus_port)),
+            ping_sent_at: loaded_at(line.ping_sent_at),
+            pong_received_at: loaded_at(line.pong_received_at),
+            ..Contact::default()
+        };
+        if let Some(node) = self.add(line.id, contact) {
+            let kept = NodeFlags::PFAIL | NodeFlags::FAIL | NodeFlags::LEAVING;
+            self.set_flags(node, NodeFlags(line.flags.0 & kept.0));
+        }
+    }
+}
+
+fn line_of(now: Now, id: NodeId, flags: NodeFlags, contact: &Contact) -> NodeLine {
+    let wall_at = |at: Option<MonoMs>| at.map_or(UnixMs(0), |at| now.wall_at(at));
+    NodeLine {
+        id,
+        ip: contact.address.map(|address| address.ip),
+        port: contact.address.map_or(0, |address| address.port),
+        flags,
+        ping_sent_at: wall_at(contact.ping_sent_at),
+        pong_received_at: wall_at(contact.pong_received_at),
+        link: match contact.link.up() {
+            Some(_) => LinkState::Connected,
+            None => LinkState::Disconnected,
+        },
+        unusual_bus_port: contact.address.and_then(|address| address.unusual_bus_port()),
+    }
+}

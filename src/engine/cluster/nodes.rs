@@ -1,0 +1,303 @@
+//! What is known of each node: who it is, where it is reached, and the link to it.
+//!
+//! All nodes stand in one table, which only grows, so that a [`NodeRef`] means the same
+//! node for as long as the process lives. Flags change in one place, since `reachable`
+//! follows them.
+
+use core::net::{IpAddr, SocketAddr};
+
+use crate::base::ids::{LinkId, NodeId};
+use crate::base::limits::BUS_PORT_OFFSET;
+use crate::base::rng::Rng;
+use crate::base::time::MonoMs;
+use crate::engine::node_set::{ME, NodeRef};
+use crate::engine::outbox::{ConnectToken, Outbox};
+use crate::proto::bus::{Abilities, NodeFlags};
+
+use super::{Cluster, Peer};
+
+/// A node that completed its handshake once, this one included.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub id: NodeId,
+    /// What this node thinks of it. [`NodeFlags::NOADDR`] is not kept: it is a
+    /// [`Contact`] without an address. [`NodeFlags::DELETED`]: forgotten.
+    flags: NodeFlags,
+    pub contact: Contact,
+    /// As it announced with its latest heartbeat.
+    pub abilities: Abilities,
+    /// Which nodes reported it as failing.
+    pub reports: Vec<FailureReport>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FailureReport {
+    pub by: NodeRef,
+    pub at: MonoMs,
+}
+
+impl Node {
+    /// This node.
+    pub fn me(id: NodeId) -> Self {
+        Self::new(id, NodeFlags::MYSELF)
+    }
+
+    fn new(id: NodeId, flags: NodeFlags) -> Self {
+        Self {
+            id,
+            flags,
+            contact: Contact::default(),
+            abilities: Abilities::NONE,
+            reports: Vec::new(),
+        }
+    }
+
+    pub fn flags(&self) -> NodeFlags {
+        self.flags
+    }
+
+    pub fn is_failing(&self) -> bool {
+        self.flags.intersects(NodeFlags::PFAIL | NodeFlags::FAIL)
+    }
+
+    /// Whether gossip to others mentions it. Differs from C, which mentions a failing node
+    /// only while a connect to it is under way: then a majority may never form.
+    pub fn is_gossiped(&self) -> bool {
+        let has_link = !matches!(self.contact.link, Link::None);
+        self.contact.address.is_some() && (has_link || self.is_failing())
+    }
+}
+
+/// Where a node is reached, and how it answers there.
+#[derive(Debug, Default)]
+pub(super) struct Contact {
+    /// `None`: nobody knows, until the node itself comes.
+    pub address: Option<Address>,
+    pub link: Link,
+    /// When the ping that is unanswered was sent, or would have been, had there been
+    /// a link.
+    pub ping_sent_at: Option<MonoMs>,
+    pub pong_received_at: Option<MonoMs>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Address {
+    pub ip: IpAddr,
+    /// The port clients connect to.
+    pub port: u16,
+    pub bus_port: u16,
+}
+
+impl Address {
+    /// An address with the bus port that was announced, or the usual one. `None` when
+    /// the port is 0 or leaves no room for the bus port.
+    pub fn new(ip: IpAddr, port: u16, announced_bus_port: Option<u16>) -> Option<Self> {
+        let bus_port = announced_bus_port.or_else(|| port.checked_add(BUS_PORT_OFFSET))?;
+        (port != 0).then_some(Self { ip, port, bus_port })
+    }
+
+    /// The bus port when it is not the usual one.
+    pub fn unusual_bus_port(&self) -> Option<u16> {
+        (Some(self.bus_port) != self.port.checked_add(BUS_PORT_OFFSET)).then_some(self.bus_port)
+    }
+
+    pub fn bus(&self) -> SocketAddr {
+        SocketAddr::new(self.ip, self.bus_port)
+    }
+}
+
+/// The link that this node makes to another one, and since when.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum Link {
+    #[default]
+    None,
+    Connecting {
+        token: ConnectToken,
+        since: MonoMs,
+    },
+    Up {
+        id: LinkId,
+        since: MonoMs,
+    },
+}
+
+impl Link {
+    /// The link on which messages can go.
+    pub fn up(&self) -> Option<LinkId> {
+        match self {
+            Self::Up { id, .. } => Some(*id),
+            _ => None,
+        }
+    }
+
+    /// How long ago it was begun.
+    pub fn age_ms(&self, now: MonoMs) -> Option<u64> {
+        match self {
+            Self::None => None,
+            Self::Connecting { since, .. } | Self::Up { since, .. } => Some(now.ms_since(*since)),
+        }
+    }
+}
+
+impl Cluster {
+    pub fn my_id(&self) -> &NodeId {
+        &self.node(ME).id
+    }
+
+    pub fn id(&self, node: NodeRef) -> NodeId {
+        self.node(node).id
+    }
+
+    pub(super) fn node(&self, node: NodeRef) -> &Node {
+        &self.nodes[usize::from(node.0)]
+    }
+
+    pub(super) fn node_mut(&mut self, node: NodeRef) -> &mut Node {
+        &mut self.nodes[usize::from(node.0)]
+    }
+
+    /// A known node by its ID; forgotten ones are not known.
+    pub fn find(&self, id: &NodeId) -> Option<NodeRef> {
+        self.index.get(id).copied()
+    }
+
+    /// All known nodes, this one included, in the order of their IDs.
+    pub fn known(&self) -> impl Iterator<Item = NodeRef> {
+        self.index.values().copied()
+    }
+
+    /// How many nodes are known, this one included. Handshakes do not count.
+    pub fn size(&self) -> usize {
+        self.index.len()
+    }
+
+    pub fn is_alone(&self) -> bool {
+        self.size() == 1
+    }
+
+    pub fn is_leaving(&self) -> bool {
+        self.node(ME).flags.contains(NodeFlags::LEAVING)
+    }
+
+    /// Whether there is a link on which messages to the node can go.
+    pub fn is_linked(&self, node: NodeRef) -> bool {
+        self.node(node).contact.link.up().is_some()
+    }
+
+    /// Whether a node announced abilities that C nodes do not have.
+    pub fn is_able(&self, node: NodeRef, abilities: Abilities) -> bool {
+        self.node(node).abilities.contains(abilities)
+    }
+
+    /// The known nodes that announced abilities, this one left out.
+    pub fn able(&self, abilities: Abilities) -> Vec<NodeRef> {
+        self.others.iter().copied().filter(|node| self.is_able(*node, abilities)).collect()
+    }
+
+    /// How many nodes may get new copies of jobs.
+    pub fn reachable_count(&self) -> usize {
+        self.reachable.len()
+    }
+
+    /// The nodes that may get new copies of jobs, in random order.
+    pub fn reachable_shuffled(&self, rng: &mut Rng) -> Vec<NodeRef> {
+        let mut nodes = self.reachable.clone();
+        for i in (1..nodes.len()).rev() {
+            nodes.swap(i, rng.index(i + 1));
+        }
+        nodes
+    }
+
+    /// Whether the node is known, and was not forgotten.
+    pub fn is_known(&self, node: NodeRef) -> bool {
+        !self.node(node).flags.contains(NodeFlags::DELETED)
+    }
+
+    /// The known node at a place of the table, this one left out.
+    pub(super) fn other_at(&self, place: usize) -> Option<NodeRef> {
+        let node = u16::try_from(place).map(NodeRef).ok()?;
+        (node != ME && self.is_known(node)).then_some(node)
+    }
+
+    /// Whether the node may get new copies of jobs.
+    pub fn is_reachable(&self, node: NodeRef) -> bool {
+        let out_of_reach =
+            NodeFlags::PFAIL | NodeFlags::FAIL | NodeFlags::LEAVING | NodeFlags::DELETED;
+        node != ME && !self.node(node).flags.intersects(out_of_reach)
+    }
+
+    /// The only way in which flags change, so that `reachable` follows.
+    pub(super) fn set_flags(&mut self, node: NodeRef, flags: NodeFlags) {
+        let was_reachable = self.is_reachable(node);
+        self.node_mut(node).flags = flags;
+        match (was_reachable, self.is_reachable(node)) {
+            (false, true) => self.reachable.push(node),
+            (true, false) => self.reachable.retain(|reachable| *reachable != node),
+            _ => {}
+        }
+    }
+
+    /// Adds a node whose ID is not known; one that was forgotten comes back. `None` when
+    /// no reference is left for it.
+    pub(super) fn add(&mut self, id: NodeId, contact: Contact) -> Option<NodeRef> {
+        let node = match self.forgotten.remove(&id) {
+            Some(node) => node,
+            None => {
+                let node = NodeRef(u16::try_from(self.nodes.len()).ok()?);
+                self.nodes.push(Node::new(id, NodeFlags::DELETED));
+                node
+            }
+        };
+        self.node_mut(node).contact = contact;
+        self.index.insert(id, node);
+        self.others.push(node);
+        self.set_flags(node, NodeFlags::default());
+        Some(node)
+    }
+
+    /// Takes a node out of the cluster. What it reported is void.
+    pub(super) fn remove(&mut self, out: &mut Outbox, node: NodeRef) {
+        self.others.retain(|other| *other != node);
+        self.detach(out, node);
+        for other in &mut self.nodes {
+            other.reports.retain(|report| report.by != node);
+        }
+    }
+
+    /// Takes all nodes but this one out of the cluster.
+    pub(super) fn remove_all(&mut self, out: &mut Outbox) {
+        self.reachable.clear();
+        for node in core::mem::take(&mut self.others) {
+            self.detach(out, node);
+        }
+    }
+
+    fn detach(&mut self, out: &mut Outbox, node: NodeRef) {
+        let id = self.id(node);
+        self.unlink(out, Peer::Node(node));
+        self.index.remove(&id);
+        self.forgotten.insert(id, node);
+        self.set_flags(node, NodeFlags::DELETED);
+        self.node_mut(node).reports.clear();
+    }
+
+    pub(super) fn rename_me(&mut self, id: NodeId) {
+        let old_id = core::mem::replace(&mut self.node_mut(ME).id, id);
+        self.index.remove(&old_id);
+        self.index.insert(id, ME);
+    }
+
+    /// Panics unless the table, the index and the lists of nodes agree.
+    pub(super) fn check_nodes_agree(&self) {
+        assert_eq!(self.index.len() + self.forgotten.len(), self.nodes.len());
+        assert_eq!(self.others.len() + 1, self.index.len(), "all known nodes but this one");
+        for (id, node) in self.index.iter().chain(&self.forgotten) {
+            assert_eq!(self.id(*node), *id, "a node is found by its ID");
+            assert_eq!(!self.is_known(*node), self.forgotten.contains_key(id));
+        }
+        let mut reachable = self.reachable.clone();
+        reachable.sort_unstable();
+        let all = (0..self.nodes.len()).filter_map(|place| u16::try_from(place).ok()).map(NodeRef);
+        assert!(reachable.into_iter().eq(all.filter(|node| self.is_reachable(*node))));
+    }
+}
