@@ -11,7 +11,7 @@ use disque::base::ids::NodeId;
 use disque::base::time::{MonoMs, Now, UnixMs};
 use disque::engine::Engine;
 use disque::engine::config::{EngineConfig, EnqueueAtLoad};
-use disque::engine::persistence::Storage;
+use disque::engine::records::Storage;
 use disque::proto::aof_record::{self, AofRecord};
 use disque::proto::nodes_conf;
 use disque::store::aof_load::{AofReader, LoadError, LoadProgress};

@@ -23,8 +23,8 @@ use crate::proto::request::Args;
 use super::Engine;
 use super::command::Call;
 use super::error::CommandError;
-use super::federation::{Asking, Need};
 use super::job::JobRef;
+use super::need_jobs::{Asking, Need};
 use super::queue::QueueRef;
 
 /// Queues with waiting clients for which other nodes are asked at a time.

@@ -9,8 +9,8 @@ use crate::proto::bus::{Message, MessageFlags};
 use super::Engine;
 use super::blocked::{Counters, Wait};
 use super::error::CommandError;
-use super::federation::Need;
 use super::job::{Job, JobFlags, JobRef, JobState, WILLQUEUE_ADVANCE_MS};
+use super::need_jobs::Need;
 use super::queue::QueueRef;
 use crate::proto::reply::ReplyWriter;
 

@@ -18,8 +18,8 @@ use super::cluster::LinkEnds;
 use super::delivery::Nack;
 use super::job::{JobFlags, JobRef, JobState};
 use super::node_set::NodeRef;
-use super::persistence::Storage;
 use super::queue::Pause;
+use super::records::Storage;
 use super::replication::Confirm;
 
 /// Which of the two messages that put a job's next delivery off.

@@ -13,11 +13,11 @@
 //! | [`queue`], [`blocked`] | lines of jobs, and the clients that wait for them |
 //! | [`delivery`] | enqueue, fetch, requeue, removal |
 //! | [`replication`] | a job on enough nodes before its producer hears of it |
-//! | [`ack`], [`ack_only`], [`retelling`] | acknowledgement and collection |
-//! | [`federation`], [`lending`] | jobs asked of other nodes, and lent to them |
+//! | [`ack`], [`ack_only`], [`ack_resend`] | acknowledgement and collection |
+//! | [`need_jobs`], [`your_jobs`] | jobs asked of other nodes, and lent to them |
 //! | [`messages`] | how a message of another node becomes a call |
 //! | [`memory`] | what is given up when memory is short |
-//! | [`persistence`] | records for the append only file, and back |
+//! | [`records`] | records for the append only file, and back |
 //! | [`cluster`], [`membership`] | nodes, links, gossip, failure detection; what they mean for jobs |
 //! | [`commands`] | one function a command |
 //! | [`timer`] | recurring work |
@@ -25,6 +25,8 @@
 
 pub mod ack;
 pub mod ack_only;
+pub mod ack_resend;
+pub mod arguments;
 pub mod blocked;
 pub mod cluster;
 pub mod command;
@@ -32,21 +34,19 @@ pub mod commands;
 pub mod config;
 pub mod delivery;
 pub mod error;
-pub mod federation;
 pub mod job;
 pub mod jobs;
-pub mod lending;
 pub mod membership;
 pub mod memory;
 pub mod messages;
+pub mod need_jobs;
 pub mod node_set;
-pub mod options;
 pub mod outbox;
-pub mod persistence;
 pub mod queue;
+pub mod records;
 pub mod replication;
-pub mod retelling;
 pub mod timer;
+pub mod your_jobs;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,6 +56,7 @@ use crate::base::time::{MonoMs, Now};
 use crate::proto::reply::{ReplyWriter, Resp};
 
 use ack_only::AckOnlyJobs;
+use ack_resend::Retelling;
 use blocked::{Blocked, Wait};
 use cluster::Cluster;
 use command::{Call, Command, Outcome};
@@ -65,9 +66,8 @@ use error::CommandError;
 use job::JobRef;
 use jobs::Jobs;
 use outbox::Outbox;
-use persistence::Storage;
 use queue::{QueueRef, Queues};
-use retelling::Retelling;
+use records::Storage;
 use timer::{Timer, TimerTable};
 
 /// Idle queues are looked for among this many at a time.
@@ -262,7 +262,7 @@ impl Engine {
                 return More::Yes;
             }
             budget -= 1;
-            self.queues[q].asks = lending::Asks::default();
+            self.queues[q].asks = your_jobs::Asks::default();
             self.queues.close(q);
         }
         self.ack_only.clear();

@@ -16,9 +16,9 @@ use crate::proto::bus;
 
 use super::Engine;
 use super::blocked::Ticket;
-use super::federation::Imports;
 use super::job::Job;
-use super::lending::Asks;
+use super::need_jobs::Imports;
+use super::your_jobs::Asks;
 
 pub type QueueRef = Ref<QueueEntry>;
 

@@ -15,7 +15,7 @@ use super::delivery::Nack;
 use super::job::{Job, JobFlags, JobRef};
 use super::jobs::Replication;
 use super::node_set::{ME, NodeRef};
-use super::persistence::{Form, Storage, record_of};
+use super::records::{Form, Storage, record_of};
 
 /// One more node is asked this often. C: DELAYED_JOB_ADD_NODE_MIN_PERIOD.
 const ADD_NODE_AFTER_MS: u64 = 50;

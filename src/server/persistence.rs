@@ -24,7 +24,7 @@ use crate::base::time::{MonoMs, Now};
 use crate::engine::More;
 use crate::engine::command::{Call, Outcome};
 use crate::engine::config::{Aof as EngineAof, EngineConfig};
-use crate::engine::persistence::Storage;
+use crate::engine::records::Storage;
 use crate::store::aof::{
     Aof, AofOptions, AofState, IncrementalSync, LastRewrite, SyncDuringRewrite, SyncPolicy,
 };

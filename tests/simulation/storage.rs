@@ -11,7 +11,7 @@ use disque::base::rng::Rng;
 use disque::base::time::{MonoMs, Now};
 use disque::engine::command::{self, Flags};
 use disque::engine::config::Aof as EngineAof;
-use disque::engine::persistence::Storage as Health;
+use disque::engine::records::Storage as Health;
 use disque::engine::{Engine, More};
 use disque::store::aof::{
     Aof, AofOptions, AofState, IncrementalSync, LastRewrite, SyncDuringRewrite, SyncPolicy,

@@ -3,15 +3,15 @@
 use crate::base::memory;
 use crate::base::time::{MonoMs, UnixMs};
 use crate::engine::Engine;
+use crate::engine::arguments::{Options, deadline, is};
 use crate::engine::blocked::Wait;
 use crate::engine::command::{Call, CommandResult, Outcome};
 use crate::engine::error::CommandError;
 use crate::engine::job::{Job, JobRef, NewJob};
 use crate::engine::jobs::Replication;
 use crate::engine::node_set::NodeSet;
-use crate::engine::options::{Options, deadline, is};
-use crate::engine::persistence::saturate_u32;
 use crate::engine::queue::QueueRef;
+use crate::engine::records::saturate_u32;
 use crate::engine::replication::Confirm;
 
 const TTL_DEFAULT_SECS: u64 = 86_400;

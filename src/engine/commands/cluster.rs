@@ -6,10 +6,10 @@ use std::fmt::Write as _;
 use crate::base::ids::NodeId;
 use crate::base::limits::CLIENT_PORT_MAX;
 use crate::base::number::parse_i64;
+use crate::engine::arguments::is;
 use crate::engine::cluster::{Begun, Forgotten, Leaving, Reset};
 use crate::engine::command::{Call, CommandResult, Outcome};
 use crate::engine::error::CommandError;
-use crate::engine::options::is;
 use crate::engine::{Engine, More};
 use crate::proto::nodes_conf;
 

@@ -3,13 +3,13 @@
 use crate::base::limits::{COMMAND_SLICE, GETJOB_REPLY_MAX, SLICE_BYTES};
 use crate::base::number::parse_i64;
 use crate::base::time::MonoMs;
+use crate::engine::arguments::{Options, deadline, is};
 use crate::engine::blocked::Counters;
 use crate::engine::command::{Call, CommandResult, Outcome};
 use crate::engine::delivery::write_row;
 use crate::engine::error::CommandError;
-use crate::engine::federation::Need;
 use crate::engine::job::JobRef;
-use crate::engine::options::{Options, deadline, is};
+use crate::engine::need_jobs::Need;
 use crate::engine::queue::QueueRef;
 use crate::engine::{Engine, More};
 use crate::proto::reply::ReplyWriter;

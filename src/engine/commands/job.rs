@@ -11,7 +11,7 @@ use crate::engine::delivery::Nack;
 use crate::engine::error::CommandError;
 use crate::engine::job::JobRef;
 use crate::engine::node_set::NodeRef;
-use crate::engine::persistence::expire_unix_secs;
+use crate::engine::records::expire_unix_secs;
 use crate::proto::bus::{Message, MessageFlags};
 use crate::proto::reply::ReplyWriter;
 

@@ -3,12 +3,12 @@
 use crate::base::limits::{COMMAND_SLICE, GETJOB_REPLY_MAX};
 use crate::base::number::parse_i64;
 use crate::engine::Engine;
+use crate::engine::arguments::is;
 use crate::engine::blocked::Counters;
 use crate::engine::command::{Call, CommandResult, Outcome};
 use crate::engine::delivery::write_row;
 use crate::engine::error::CommandError;
 use crate::engine::job::JobRef;
-use crate::engine::options::is;
 use crate::engine::queue::{Pause, QueueRef};
 use crate::proto::bus::{Message, MessageFlags};
 use crate::proto::reply::ReplyWriter;

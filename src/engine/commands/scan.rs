@@ -6,10 +6,10 @@
 use crate::base::limits::{COMMAND_SLICE, SLICE_BYTES};
 use crate::base::number::{parse_i64, parse_u64};
 use crate::engine::Engine;
+use crate::engine::arguments::{Options, is};
 use crate::engine::command::{Call, CommandResult, Outcome};
 use crate::engine::error::CommandError;
 use crate::engine::job::{Job, STATE_NAMES};
-use crate::engine::options::{Options, is};
 use crate::engine::queue::QueueEntry;
 use crate::proto::reply::ReplyWriter;
 

@@ -22,8 +22,8 @@ use super::Engine;
 use super::delivery::Nack;
 use super::job::{JobFlags, JobRef};
 use super::node_set::{ME, NodeRef};
-use super::persistence::Form;
 use super::queue::QueueRef;
+use super::records::Form;
 
 /// How long an ask is remembered, in ms.
 pub const ASK_VALID_MS: u64 = 30_000;

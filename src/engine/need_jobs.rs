@@ -2,7 +2,7 @@
 //!
 //! NEEDJOBS goes to everybody now and then, to find out who has jobs, and more often to
 //! the nodes that sent some lately. Waits between requests double while nothing comes.
-//! What the others do about it is in [`super::lending`].
+//! What the others do about it is in [`super::your_jobs`].
 //!
 //! Between nodes that announced [`Abilities::STANDING_ASKS`] nobody has to ask again and
 //! again. Once clients wait, each other node is told for how many jobs (its *credit*),
@@ -15,9 +15,9 @@ use crate::base::time::MonoMs;
 use crate::proto::bus::{Abilities, Message, MessageFlags};
 
 use super::Engine;
-use super::lending::ASK_VALID_MS;
 use super::node_set::NodeRef;
 use super::queue::{QueueEntry, QueueRef};
+use super::your_jobs::ASK_VALID_MS;
 
 const ASK_MIN: u64 = 5;
 const ASK_MAX: u64 = 100;
