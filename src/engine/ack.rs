@@ -100,7 +100,7 @@ impl Engine {
             let at = self.collect_again_at(self.jobs[r].gc_attempts());
             self.jobs[r].requeue_at = at;
             self.jobs.reschedule(r);
-            self.retelling.uncollected.insert(r);
+            self.ack_resend.uncollected.insert(r);
         }
     }
 

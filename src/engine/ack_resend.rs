@@ -20,20 +20,20 @@ use super::node_set::NodeRef;
 use super::{Engine, More};
 
 #[derive(Default)]
-pub struct Retelling {
+pub struct AckResend {
     pub uncollected: BTreeSet<JobRef>,
     /// The nodes that are told, and how far each walk has come.
-    walks: BTreeMap<NodeRef, Place>,
+    walks: BTreeMap<NodeRef, WalkAt>,
 }
 
 /// What a walk looks at next: first all jobs, then the acks without a job.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum WalkAt {
     Jobs(JobRef),
     Acks(JobId),
 }
 
-impl Retelling {
+impl AckResend {
     pub fn is_over(&self) -> bool {
         self.walks.is_empty()
     }
@@ -41,30 +41,30 @@ impl Retelling {
 
 impl Engine {
     /// A link to a node was made: it hears all acks again that it did not confirm.
-    pub(super) fn retell_acks(&mut self, node: NodeRef) {
-        self.retelling.walks.insert(node, Place::Jobs(JobRef::from_slot(0)));
+    pub(super) fn resend_acks(&mut self, node: NodeRef) {
+        self.ack_resend.walks.insert(node, WalkAt::Jobs(JobRef::from_slot(0)));
     }
 
     /// Goes on with a walk, for up to about `budget` acks.
-    pub(super) fn retell_some(&mut self, budget: &mut usize) -> More {
-        let Some((node, place)) = self.retelling.walks.pop_first() else { return More::No };
+    pub(super) fn resend_some_acks(&mut self, budget: &mut usize) -> More {
+        let Some((node, place)) = self.ack_resend.walks.pop_first() else { return More::No };
         let next = match place {
-            Place::Jobs(from) => Some(self.retell_jobs(node, from, budget)),
-            Place::Acks(from) => self.retell_acks_without_job(node, &from, budget),
+            WalkAt::Jobs(from) => Some(self.resend_acks_of_jobs(node, from, budget)),
+            WalkAt::Acks(from) => self.resend_acks_without_job(node, &from, budget),
         };
         if let Some(next) = next {
-            self.retelling.walks.insert(node, next);
+            self.ack_resend.walks.insert(node, next);
         }
         More::Yes
     }
 
-    fn retell_jobs(&mut self, node: NodeRef, from: JobRef, budget: &mut usize) -> Place {
+    fn resend_acks_of_jobs(&mut self, node: NodeRef, from: JobRef, budget: &mut usize) -> WalkAt {
         let jobs: Vec<JobRef> =
-            self.retelling.uncollected.range(from..).take(*budget).copied().collect();
+            self.ack_resend.uncollected.range(from..).take(*budget).copied().collect();
         *budget -= jobs.len();
         let next = if *budget == 0 { jobs.last() } else { None };
-        let next = next.map_or(Place::Acks(JobId([0; 40])), |last| {
-            Place::Jobs(JobRef::from_slot(last.slot() + 1))
+        let next = next.map_or(WalkAt::Acks(JobId([0; 40])), |last| {
+            WalkAt::Jobs(JobRef::from_slot(last.slot() + 1))
         });
         for r in jobs {
             let is_told =
@@ -76,15 +76,15 @@ impl Engine {
         next
     }
 
-    fn retell_acks_without_job(
+    fn resend_acks_without_job(
         &mut self,
         node: NodeRef,
         from: &JobId,
         budget: &mut usize,
-    ) -> Option<Place> {
+    ) -> Option<WalkAt> {
         for (id, ack) in self.ack_only.range(from) {
             if *budget == 0 {
-                return Some(Place::Acks(*id));
+                return Some(WalkAt::Acks(*id));
             }
             *budget -= 1;
             if !ack.confirmed.contains(&node) {

@@ -1,4 +1,4 @@
-//! Reading a command's words after the fixed ones: options in any order and case.
+//! Reading a command's arguments behind the fixed ones: options in any order and case.
 
 use crate::base::number::parse_i64;
 use crate::base::time::MonoMs;
@@ -6,28 +6,21 @@ use crate::proto::request::Args;
 
 use super::error::CommandError;
 
-/// A cursor over words.
-pub struct Options<'a> {
+/// A cursor over the arguments of a command.
+pub struct Arguments<'a> {
     args: Args<'a>,
     at: usize,
 }
 
-impl<'a> Options<'a> {
-    /// Begins at a word of the command, counted from its name.
+impl<'a> Arguments<'a> {
+    /// Begins at a place, counted from the command's name.
     pub fn new(args: Args<'a>, at: usize) -> Self {
         Self { args, at }
     }
 
-    /// The next word, if there is one.
-    pub fn word(&mut self) -> Option<&'a [u8]> {
-        let word = self.args.get(self.at)?;
-        self.at += 1;
-        Some(word)
-    }
-
-    /// The word that an option needs behind it.
+    /// The argument that an option needs behind it.
     pub fn value(&mut self) -> Result<&'a [u8], CommandError> {
-        self.word().ok_or(CommandError::Syntax)
+        self.next().ok_or(CommandError::Syntax)
     }
 
     /// The number that an option needs behind it, at least `min`; `error` names the option.
@@ -38,20 +31,30 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// Where the next word stands, counted from the command's name.
+    /// Where the next argument stands, counted from the command's name.
     pub fn position(&self) -> usize {
         self.at
     }
 }
 
-/// Whether a word is an option or keyword, in any case.
-pub fn is(word: &[u8], name: &str) -> bool {
-    word.eq_ignore_ascii_case(name.as_bytes())
+impl<'a> Iterator for Arguments<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let argument = self.args.get(self.at)?;
+        self.at += 1;
+        Some(argument)
+    }
+}
+
+/// Whether an argument is an option or keyword, in any case.
+pub fn is(argument: &[u8], name: &str) -> bool {
+    argument.eq_ignore_ascii_case(name.as_bytes())
 }
 
 /// A timeout argument in milliseconds, as the time at which it ends; 0 never does.
-pub fn deadline(word: &[u8], now: MonoMs) -> Result<MonoMs, CommandError> {
-    match parse_i64(word).ok_or(CommandError::TimeoutNotAnInteger)? {
+pub fn deadline(argument: &[u8], now: MonoMs) -> Result<MonoMs, CommandError> {
+    match parse_i64(argument).ok_or(CommandError::TimeoutNotAnInteger)? {
         0 => Ok(MonoMs::NEVER),
         ms => {
             u64::try_from(ms).map(|ms| now.plus_ms(ms)).map_err(|_| CommandError::TimeoutNegative)

@@ -195,7 +195,7 @@ impl Engine {
     /// A client hung up, waiting or in the middle of a long command.
     pub fn client_gone(&mut self, now: Now, client: ClientId) {
         self.now = now;
-        self.progress.remove(&client);
+        self.long_commands.remove(&client);
         match self.blocked.end(client) {
             Some(Wait::Jobs(wait)) => self.leave_lines(&wait),
             Some(Wait::Replication(r)) => self.abandon_replication(r),

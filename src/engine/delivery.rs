@@ -264,7 +264,7 @@ impl Engine {
             JobState::Active if !self.jobs[r].is_spent() => self.log_deljob(r),
             JobState::Active => {}
             JobState::Acked(_) => {
-                self.retelling.uncollected.remove(&r);
+                self.ack_resend.uncollected.remove(&r);
             }
         }
         let job = self.jobs.remove(r);

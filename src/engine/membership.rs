@@ -36,9 +36,9 @@ impl Engine {
     /// was sent a standing ask.
     fn on_cluster_event(&mut self, event: Event) {
         match event {
-            Event::Joined(node) => self.retell_acks(node),
+            Event::Joined(node) => self.resend_acks(node),
             Event::LinkUp(node) => {
-                self.retell_acks(node);
+                self.resend_acks(node);
                 self.ask_anew();
             }
         }

@@ -56,11 +56,11 @@ use crate::base::time::{MonoMs, Now};
 use crate::proto::reply::{ReplyWriter, Resp};
 
 use ack_only::AckOnlyJobs;
-use ack_resend::Retelling;
+use ack_resend::AckResend;
 use blocked::{Blocked, Wait};
 use cluster::Cluster;
 use command::{Call, Command, Outcome};
-use commands::Progress;
+use commands::LongCommand;
 use config::EngineConfig;
 use error::CommandError;
 use job::JobRef;
@@ -90,7 +90,7 @@ pub struct Engine {
     rng: Rng,
     jobs: Jobs,
     ack_only: AckOnlyJobs,
-    retelling: Retelling,
+    ack_resend: AckResend,
     queues: Queues,
     blocked: Blocked,
     cluster: Cluster,
@@ -98,7 +98,7 @@ pub struct Engine {
     /// Jobs that wait for copies, by the time at which one more node is asked.
     replicating: BTreeSet<(MonoMs, JobRef)>,
     /// Long commands that are not finished, by their client.
-    progress: BTreeMap<ClientId, Progress>,
+    long_commands: BTreeMap<ClientId, LongCommand>,
     /// Room for the jobs that a GETJOB fetches; empty between commands.
     fetched: Vec<JobRef>,
     memory_level: u8,
@@ -118,12 +118,12 @@ impl Engine {
             now,
             jobs: Jobs::new(job_key, now.mono),
             ack_only: AckOnlyJobs::default(),
-            retelling: Retelling::default(),
+            ack_resend: AckResend::default(),
             queues: Queues::new(queue_key),
             blocked: Blocked::default(),
             timers: TimerTable::new(now.mono),
             replicating: BTreeSet::new(),
-            progress: BTreeMap::new(),
+            long_commands: BTreeMap::new(),
             fetched: Vec::new(),
             memory_level: 0,
             storage: Storage::Works,
@@ -145,7 +145,7 @@ impl Engine {
 
     /// The point in time at which something is due.
     pub fn next_timeout(&self) -> MonoMs {
-        if !self.retelling.is_over() {
+        if !self.ack_resend.is_over() {
             return self.now.mono;
         }
         let replication_at = self.replicating.first().map_or(MonoMs::NEVER, |&(at, _)| at);
@@ -182,7 +182,7 @@ impl Engine {
             } else if let Some(id) = self.ack_only.pop_due(now.mono) {
                 budget -= 1;
                 self.collect_ack_only_due(id);
-            } else if self.retell_some(&mut budget) == More::Yes {
+            } else if self.resend_some_acks(&mut budget) == More::Yes {
                 continue;
             } else {
                 self.serve_ready();
@@ -277,7 +277,7 @@ impl Engine {
         self.blocked.check_invariants();
         self.ack_only.check_invariants();
         let is_acked = |r: &JobRef| self.jobs[*r].is_acked();
-        assert!(self.retelling.uncollected.iter().all(is_acked), "acked jobs are collected");
+        assert!(self.ack_resend.uncollected.iter().all(is_acked), "acked jobs are collected");
         let mut users: BTreeMap<QueueRef, u32> = BTreeMap::new();
         let mut queued: BTreeMap<QueueRef, usize> = BTreeMap::new();
         let mut replicating = 0;

@@ -21,11 +21,11 @@ use super::{Engine, More};
 
 /// What a record's expiry says: a point in time, or seconds left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// For messages: clocks of peers differ.
-    Message,
-    /// For files.
-    Storage,
+pub enum RecordForm {
+    /// Seconds left: the clocks of peers differ.
+    ForPeers,
+    /// A point in time.
+    ForFile,
 }
 
 /// A job as a record.
@@ -33,13 +33,13 @@ pub(super) fn record_of<'a, N>(
     job: &'a Job,
     queue: &'a [u8],
     now: Now,
-    form: Form,
+    form: RecordForm,
     nodes: N,
 ) -> JobRecord<'a, N> {
     let expire_secs = expire_unix_secs(job, now);
     let (expiry, flags) = match form {
-        Form::Storage => (expire_secs, job.flags.0),
-        Form::Message => {
+        RecordForm::ForFile => (expire_secs, job.flags.0),
+        RecordForm::ForPeers => {
             let left_secs = u64::from(expire_secs).saturating_sub(now.wall.secs());
             (saturate_u32(left_secs + 1), job.flags.0 & !JobFlags::DELIVERED)
         }
@@ -107,7 +107,7 @@ impl Engine {
         let job = &self.jobs[r];
         let queue = &self.queues[job.queue].name;
         let nodes = self.jobs.may_have(r).iter().map(|node| self.cluster.id(*node));
-        let record = record_of(job, queue, self.now, Form::Storage, nodes);
+        let record = record_of(job, queue, self.now, RecordForm::ForFile, nodes);
         aof_record::append_load_job(out, &record);
     }
 
@@ -118,14 +118,14 @@ impl Engine {
     }
 
     /// Makes a job of a record whose ID is not known here; unscheduled.
-    pub(super) fn register_record(&mut self, record: &JobRecord<'_>, form: Form) -> JobRef {
+    pub(super) fn register_record(&mut self, record: &JobRecord<'_>, form: RecordForm) -> JobRef {
         let now = self.now;
         let expire_at = match form {
-            Form::Message => {
+            RecordForm::ForPeers => {
                 let at_secs = now.wall.secs() + u64::from(record.expiry);
                 now.mono_at(UnixMs(at_secs * 1000))
             }
-            Form::Storage => now.mono_at(UnixMs(u64::from(record.expiry) * 1000)),
+            RecordForm::ForFile => now.mono_at(UnixMs(u64::from(record.expiry) * 1000)),
         };
         let mut may_have = NodeSet::default();
         for id in record.nodes {
@@ -150,7 +150,7 @@ impl Engine {
         job.nack_count = record.nacks;
         job.delivery_count = record.deliveries;
         job.flags = JobFlags(record.flags);
-        if form == Form::Message {
+        if form == RecordForm::ForPeers {
             job.flags.clear(JobFlags::DELIVERED);
         }
         if record.retry_secs > 0 {
@@ -184,7 +184,7 @@ impl Engine {
         if u64::from(record.expiry) <= self.now.wall.secs() {
             return;
         }
-        let r = self.register_record(record, Form::Storage);
+        let r = self.register_record(record, RecordForm::ForFile);
         self.jobs.add_may_have(r, ME);
         self.set_requeue_after_load(r);
         let was_queued = record.state == JobState::Queued.number();

@@ -15,7 +15,7 @@ use super::delivery::Nack;
 use super::job::{Job, JobFlags, JobRef};
 use super::jobs::Replication;
 use super::node_set::{ME, NodeRef};
-use super::records::{Form, Storage, record_of};
+use super::records::{RecordForm, Storage, record_of};
 
 /// One more node is asked this often. C: DELAYED_JOB_ADD_NODE_MIN_PERIOD.
 const ADD_NODE_AFTER_MS: u64 = 50;
@@ -76,7 +76,7 @@ impl Engine {
         let holders: Vec<NodeId> =
             self.jobs.may_have(r).iter().map(|node| self.cluster.id(*node)).collect();
         let nodes = holders.iter().copied();
-        let record = record_of(job, queue, self.now, Form::Message, nodes);
+        let record = record_of(job, queue, self.now, RecordForm::ForPeers, nodes);
         self.cluster.send_with(&mut self.out, to.iter().copied(), flags, |bytes, header| {
             bus::encode_repl_job(bytes, header, &record)
         });
@@ -197,7 +197,7 @@ impl Engine {
         match self.jobs.find(&record.id) {
             Some(r) => self.add_holders(r, record.nodes),
             None => {
-                let r = self.register_record(record, Form::Message);
+                let r = self.register_record(record, RecordForm::ForPeers);
                 self.jobs.add_may_have(r, ME);
                 self.jobs[r].flags.set(JobFlags::BROADCAST_QUEUED);
                 self.jobs.reschedule(r);
@@ -244,7 +244,13 @@ impl Engine {
             for (&r, nodes) in jobs.iter().zip(&holders) {
                 let job = &table[r];
                 let nodes = nodes.iter().copied();
-                frame.push(&record_of(job, &queues[job.queue].name, now, Form::Message, nodes));
+                frame.push(&record_of(
+                    job,
+                    &queues[job.queue].name,
+                    now,
+                    RecordForm::ForPeers,
+                    nodes,
+                ));
             }
             frame.finish();
         });

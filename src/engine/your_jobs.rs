@@ -23,7 +23,7 @@ use super::delivery::Nack;
 use super::job::{JobFlags, JobRef};
 use super::node_set::{ME, NodeRef};
 use super::queue::QueueRef;
-use super::records::Form;
+use super::records::RecordForm;
 
 /// How long an ask is remembered, in ms.
 pub const ASK_VALID_MS: u64 = 30_000;
@@ -212,7 +212,7 @@ impl Engine {
 
     /// A job that came from one of its holders and is new here.
     fn take_in(&mut self, from: NodeRef, record: &JobRecord<'_>) -> JobRef {
-        let r = self.register_record(record, Form::Message);
+        let r = self.register_record(record, RecordForm::ForPeers);
         self.jobs.add_may_have(r, from);
         self.jobs.add_may_have(r, ME);
         self.log_loadjob(r);

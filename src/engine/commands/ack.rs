@@ -7,7 +7,7 @@ use crate::engine::ack::Known;
 use crate::engine::command::{Call, CommandResult, Outcome};
 use crate::engine::error::CommandError;
 
-use super::{Ids, Progress};
+use super::{Ids, LongCommand};
 
 /// ACKJOB id [id ...] -> integer: how many were known here and not yet acked.
 ///
@@ -29,8 +29,8 @@ pub(super) fn for_each_id(
     mut act: impl FnMut(&mut Engine, &JobId) -> bool,
 ) -> CommandResult {
     let ids = call.args.from(1);
-    let mut so_far = match engine.progress.remove(&call.client) {
-        Some(Progress::Ids(so_far)) => so_far,
+    let mut so_far = match engine.long_commands.remove(&call.client) {
+        Some(LongCommand::Ids(so_far)) => so_far,
         _ => {
             if ids.iter().any(|id| JobId::parse(id).is_none()) {
                 return Err(CommandError::BadId);
@@ -45,7 +45,7 @@ pub(super) fn for_each_id(
     }
     if end < ids.len() {
         so_far.done = end;
-        engine.progress.insert(call.client, Progress::Ids(so_far));
+        engine.long_commands.insert(call.client, LongCommand::Ids(so_far));
         return Ok(Outcome::Again);
     }
     engine.reply(call.client, call.resp).integer(so_far.count);

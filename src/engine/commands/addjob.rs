@@ -3,7 +3,7 @@
 use crate::base::memory;
 use crate::base::time::{MonoMs, UnixMs};
 use crate::engine::Engine;
-use crate::engine::arguments::{Options, deadline, is};
+use crate::engine::arguments::{Arguments, deadline, is};
 use crate::engine::blocked::Wait;
 use crate::engine::command::{Call, CommandResult, Outcome};
 use crate::engine::error::CommandError;
@@ -22,13 +22,13 @@ const RETRY_DEFAULT_MAX_SECS: u64 = 300;
 
 /// Whether the producer waits for the copies.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Mode {
-    Synchronous,
+enum Copies {
+    Awaited,
     Async,
 }
 
 /// What an ADDJOB asks for, in the widths that a job has.
-struct Request<'a> {
+struct AddJob<'a> {
     queue: &'a [u8],
     body: &'a [u8],
     deadline: MonoMs,
@@ -38,7 +38,7 @@ struct Request<'a> {
     delay_secs: u32,
     /// 0 when the queue may have any length.
     queue_len_max: u64,
-    mode: Mode,
+    copies: Copies,
 }
 
 /// ADDJOB queue body ms-timeout [REPLICATE n] [TTL s] [RETRY s] [DELAY s] [MAXLEN n]
@@ -53,7 +53,7 @@ pub fn addjob(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     let r = make_job(engine, &request, queue);
     let external = engine.takes_no_copies();
     let copies_elsewhere = usize::from(request.repl) - usize::from(!external);
-    if request.mode == Mode::Synchronous && copies_elsewhere > 0 {
+    if request.copies == Copies::Awaited && copies_elsewhere > 0 {
         let replication = Replication {
             client: call.client,
             resp: call.resp,
@@ -79,28 +79,28 @@ pub fn addjob(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     Ok(Outcome::Done)
 }
 
-fn parse<'a>(engine: &Engine, call: &'a Call<'_>) -> Result<Request<'a>, CommandError> {
+fn parse<'a>(engine: &Engine, call: &'a Call<'_>) -> Result<AddJob<'a>, CommandError> {
     let size = engine.cluster.size();
     let mut replicate = size.min(REPLICATE_DEFAULT) as u64;
     let (mut ttl, mut retry, mut delay, mut queue_len_max) = (TTL_DEFAULT_SECS, None, 0, 0);
-    let mut mode = Mode::Synchronous;
-    let mut options = Options::new(call.args, 4);
-    while let Some(word) = options.word() {
-        if is(word, "replicate") {
-            replicate = options.number(1, CommandError::Replicate)?;
+    let mut copies = Copies::Awaited;
+    let mut arguments = Arguments::new(call.args, 4);
+    while let Some(option) = arguments.next() {
+        if is(option, "replicate") {
+            replicate = arguments.number(1, CommandError::Replicate)?;
             if replicate > u64::from(u16::MAX) {
                 return Err(CommandError::Replicate);
             }
-        } else if is(word, "ttl") {
-            ttl = options.number(1, CommandError::Ttl)?;
-        } else if is(word, "retry") {
-            retry = Some(options.number(0, CommandError::Retry)?);
-        } else if is(word, "delay") {
-            delay = options.number(0, CommandError::Delay)?;
-        } else if is(word, "maxlen") {
-            queue_len_max = options.number(1, CommandError::Maxlen)?;
-        } else if is(word, "async") {
-            mode = Mode::Async;
+        } else if is(option, "ttl") {
+            ttl = arguments.number(1, CommandError::Ttl)?;
+        } else if is(option, "retry") {
+            retry = Some(arguments.number(0, CommandError::Retry)?);
+        } else if is(option, "delay") {
+            delay = arguments.number(0, CommandError::Delay)?;
+        } else if is(option, "maxlen") {
+            queue_len_max = arguments.number(1, CommandError::Maxlen)?;
+        } else if is(option, "async") {
+            copies = Copies::Async;
         } else {
             return Err(CommandError::Syntax);
         }
@@ -115,7 +115,7 @@ fn parse<'a>(engine: &Engine, call: &'a Call<'_>) -> Result<Request<'a>, Command
     let retry = retry.unwrap_or_else(|| (ttl / 10).clamp(1, RETRY_DEFAULT_MAX_SECS));
     // The TTL's end is kept as 32 bits of unix seconds.
     let ttl_max = u64::from(u32::MAX).saturating_sub(engine.now.wall.secs());
-    Ok(Request {
+    Ok(AddJob {
         queue: &call.args[1],
         body: &call.args[2],
         deadline,
@@ -124,14 +124,14 @@ fn parse<'a>(engine: &Engine, call: &'a Call<'_>) -> Result<Request<'a>, Command
         retry_secs: saturate_u32(retry),
         delay_secs: saturate_u32(delay),
         queue_len_max,
-        mode,
+        copies,
     })
 }
 
 /// Whether the job can be taken now.
 fn check(
     engine: &Engine,
-    request: &Request<'_>,
+    request: &AddJob<'_>,
     queue: Option<QueueRef>,
 ) -> Result<(), CommandError> {
     let external = engine.takes_no_copies();
@@ -159,7 +159,7 @@ fn check(
 }
 
 /// Registers the job, active and unscheduled.
-fn make_job(engine: &mut Engine, request: &Request<'_>, queue: Option<QueueRef>) -> JobRef {
+fn make_job(engine: &mut Engine, request: &AddJob<'_>, queue: Option<QueueRef>) -> JobRef {
     let now = engine.now;
     let random = engine.rng.bytes();
     let me = engine.cluster.my_id();

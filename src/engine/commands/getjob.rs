@@ -3,7 +3,7 @@
 use crate::base::limits::{COMMAND_SLICE, GETJOB_REPLY_MAX, SLICE_BYTES};
 use crate::base::number::parse_i64;
 use crate::base::time::MonoMs;
-use crate::engine::arguments::{Options, deadline, is};
+use crate::engine::arguments::{Arguments, deadline, is};
 use crate::engine::blocked::Counters;
 use crate::engine::command::{Call, CommandResult, Outcome};
 use crate::engine::delivery::write_row;
@@ -15,7 +15,7 @@ use crate::engine::{Engine, More};
 use crate::proto::reply::ReplyWriter;
 use crate::proto::request::Args;
 
-use super::{Progress, Rows};
+use super::{LongCommand, Rows};
 
 /// What happens when there is no job.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,7 @@ enum IfEmpty {
     Answer,
 }
 
-struct Request {
+struct GetJob {
     count_max: usize,
     deadline: MonoMs,
     if_empty: IfEmpty,
@@ -42,9 +42,9 @@ struct Request {
 pub fn getjob(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     let request = parse(engine, call)?;
     let names = call.args.from(request.queues_at);
-    let mut so_far = match engine.progress.remove(&call.client) {
-        Some(Progress::Rows(so_far)) => so_far,
-        Some(Progress::Answer(rest)) => return Ok(engine.tell(call, rest)),
+    let mut so_far = match engine.long_commands.remove(&call.client) {
+        Some(LongCommand::Rows(so_far)) => so_far,
+        Some(LongCommand::Answer(rest)) => return Ok(engine.tell(call, rest)),
         _ => Rows::default(),
     };
     let mut fetched = core::mem::take(&mut engine.fetched);
@@ -54,7 +54,7 @@ pub fn getjob(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
             engine.write_rows(&mut ReplyWriter::new(block, call.resp), &fetched, request.counters);
         });
         so_far.count += fetched.len();
-        engine.progress.insert(call.client, Progress::Rows(so_far));
+        engine.long_commands.insert(call.client, LongCommand::Rows(so_far));
         Ok(Outcome::Again)
     } else if so_far.count + fetched.len() > 0 {
         engine.reply(call.client, call.resp).array(so_far.count + fetched.len());
@@ -82,7 +82,7 @@ pub fn getjob(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
 fn fetch(
     engine: &mut Engine,
     names: &Args<'_>,
-    request: &Request,
+    request: &GetJob,
     so_far: &mut Rows,
     fetched: &mut Vec<JobRef>,
 ) -> More {
@@ -122,7 +122,7 @@ fn fetch(
     More::Yes
 }
 
-fn none_found(engine: &mut Engine, call: &Call<'_>, request: &Request) -> CommandResult {
+fn none_found(engine: &mut Engine, call: &Call<'_>, request: &GetJob) -> CommandResult {
     if request.if_empty == IfEmpty::Answer {
         engine.reply(call.client, call.resp).null_array();
         return Ok(Outcome::Done);
@@ -145,28 +145,28 @@ impl Engine {
     }
 }
 
-fn parse(engine: &Engine, call: &Call<'_>) -> Result<Request, CommandError> {
-    let mut request = Request {
+fn parse(engine: &Engine, call: &Call<'_>) -> Result<GetJob, CommandError> {
+    let mut request = GetJob {
         count_max: 1,
         deadline: MonoMs::NEVER,
         if_empty: IfEmpty::Block,
         counters: Counters::No,
         queues_at: 0,
     };
-    let mut options = Options::new(call.args, 1);
-    while let Some(word) = options.word() {
-        if is(word, "nohang") {
+    let mut arguments = Arguments::new(call.args, 1);
+    while let Some(option) = arguments.next() {
+        if is(option, "nohang") {
             request.if_empty = IfEmpty::Answer;
-        } else if is(word, "withcounters") {
+        } else if is(option, "withcounters") {
             request.counters = Counters::Yes;
-        } else if is(word, "timeout") {
-            request.deadline = deadline(options.value()?, engine.now.mono)?;
-        } else if is(word, "count") {
-            let count = parse_i64(options.value()?).filter(|count| *count > 0);
+        } else if is(option, "timeout") {
+            request.deadline = deadline(arguments.value()?, engine.now.mono)?;
+        } else if is(option, "count") {
+            let count = parse_i64(arguments.value()?).filter(|count| *count > 0);
             let count = count.ok_or(CommandError::Count)?;
             request.count_max = usize::try_from(count).unwrap_or(usize::MAX);
-        } else if is(word, "from") {
-            request.queues_at = options.position();
+        } else if is(option, "from") {
+            request.queues_at = arguments.position();
             break;
         } else {
             return Err(CommandError::Syntax);

@@ -1,7 +1,7 @@
 //! One function a command: it parses all of its words, then acts, then replies.
 //!
 //! A command that may take long works in slices of [`COMMAND_SLICE`] items: it keeps
-//! what it has so far as its client's [`Progress`] and answers `Again`. A long answer is
+//! what it has so far as its client's [`LongCommand`] and answers `Again`. A long answer is
 //! told in slices as well, once it is known how many rows it has.
 //!
 //! [`COMMAND_SLICE`]: crate::base::limits::COMMAND_SLICE
@@ -23,7 +23,7 @@ pub mod scan;
 
 /// What a long command has done so far.
 #[derive(Debug)]
-pub enum Progress {
+pub enum LongCommand {
     /// Commands with many IDs.
     Ids(Ids),
     /// GETJOB.
@@ -77,7 +77,7 @@ impl Engine {
         if rest.blocks.is_empty() {
             return Outcome::Done;
         }
-        self.progress.insert(call.client, Progress::Answer(rest));
+        self.long_commands.insert(call.client, LongCommand::Answer(rest));
         Outcome::Again
     }
 }

@@ -6,14 +6,14 @@
 use crate::base::limits::{COMMAND_SLICE, SLICE_BYTES};
 use crate::base::number::{parse_i64, parse_u64};
 use crate::engine::Engine;
-use crate::engine::arguments::{Options, is};
+use crate::engine::arguments::{Arguments, is};
 use crate::engine::command::{Call, CommandResult, Outcome};
 use crate::engine::error::CommandError;
 use crate::engine::job::{Job, STATE_NAMES};
 use crate::engine::queue::QueueEntry;
 use crate::proto::reply::ReplyWriter;
 
-use super::{Progress, Scan};
+use super::{LongCommand, Scan};
 
 const COUNT_DEFAULT: usize = 100;
 /// Slots that a scan looks at for each element asked for, at most. C: server.h, count*10.
@@ -33,9 +33,9 @@ impl Common {
     }
 
     /// Takes a word that no scan has for its own.
-    fn take(&mut self, word: &[u8], options: &mut Options<'_>) -> Result<(), CommandError> {
+    fn take(&mut self, word: &[u8], arguments: &mut Arguments<'_>) -> Result<(), CommandError> {
         if is(word, "count") {
-            let count = integer(self.value(options)?)?;
+            let count = integer(self.value(arguments)?)?;
             // C: queue.c qscanCommand, a negative COUNT has no end.
             self.count = usize::try_from(count).unwrap_or(usize::MAX).max(1);
         } else if is(word, "busyloop") {
@@ -51,9 +51,9 @@ impl Common {
     }
 
     /// The word that an option needs behind it; an option at the end counts as a cursor.
-    fn value<'a>(&self, options: &mut Options<'a>) -> Result<&'a [u8], CommandError> {
+    fn value<'a>(&self, arguments: &mut Arguments<'a>) -> Result<&'a [u8], CommandError> {
         let second = self.cursor.is_some();
-        options.word().ok_or(if second { CommandError::Syntax } else { CommandError::BadCursor })
+        arguments.next().ok_or(if second { CommandError::Syntax } else { CommandError::BadCursor })
     }
 }
 
@@ -66,16 +66,16 @@ fn integer(word: &[u8]) -> Result<i64, CommandError> {
 pub fn qscan(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     let mut common = Common::new();
     let (mut len_min, mut len_max, mut rate_min) = (None, None, None);
-    let mut options = Options::new(call.args, 1);
-    while let Some(word) = options.word() {
-        if is(word, "minlen") {
-            len_min = Some(integer(common.value(&mut options)?)?);
-        } else if is(word, "maxlen") {
-            len_max = Some(integer(common.value(&mut options)?)?);
-        } else if is(word, "importrate") {
-            rate_min = Some(integer(common.value(&mut options)?)?);
+    let mut arguments = Arguments::new(call.args, 1);
+    while let Some(option) = arguments.next() {
+        if is(option, "minlen") {
+            len_min = Some(integer(common.value(&mut arguments)?)?);
+        } else if is(option, "maxlen") {
+            len_max = Some(integer(common.value(&mut arguments)?)?);
+        } else if is(option, "importrate") {
+            rate_min = Some(integer(common.value(&mut arguments)?)?);
         } else {
-            common.take(word, &mut options)?;
+            common.take(option, &mut arguments)?;
         }
     }
     let now = engine.now.mono;
@@ -106,23 +106,23 @@ pub fn jscan(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     let mut queue: Option<&[u8]> = None;
     let mut states = [false; STATE_NAMES.len()];
     let mut whole_jobs = false;
-    let mut options = Options::new(call.args, 1);
-    while let Some(word) = options.word() {
-        if is(word, "queue") {
-            queue = Some(common.value(&mut options)?);
-        } else if is(word, "state") {
-            let name = common.value(&mut options)?;
+    let mut arguments = Arguments::new(call.args, 1);
+    while let Some(option) = arguments.next() {
+        if is(option, "queue") {
+            queue = Some(common.value(&mut arguments)?);
+        } else if is(option, "state") {
+            let name = common.value(&mut arguments)?;
             let number = STATE_NAMES.iter().position(|state| is(name, state));
             states[number.ok_or(CommandError::BadStateName)?] = true;
-        } else if is(word, "reply") {
-            let form = common.value(&mut options)?;
+        } else if is(option, "reply") {
+            let form = common.value(&mut arguments)?;
             whole_jobs = match () {
                 () if is(form, "id") => false,
                 () if is(form, "all") => true,
                 () => return Err(CommandError::BadReplyType),
             };
         } else {
-            common.take(word, &mut options)?;
+            common.take(option, &mut arguments)?;
         }
     }
     let any_state = states == [false; STATE_NAMES.len()];
@@ -152,9 +152,9 @@ fn scan(
     common: &Common,
     look: impl Fn(&Engine, u32, &mut ReplyWriter<'_>) -> Option<(u32, bool)>,
 ) -> CommandResult {
-    let mut so_far = match engine.progress.remove(&call.client) {
-        Some(Progress::Scan(so_far)) => so_far,
-        Some(Progress::Answer(rest)) => return Ok(engine.tell(call, rest)),
+    let mut so_far = match engine.long_commands.remove(&call.client) {
+        Some(LongCommand::Scan(so_far)) => so_far,
+        Some(LongCommand::Answer(rest)) => return Ok(engine.tell(call, rest)),
         _ => Scan { slot: common.cursor.unwrap_or(0), ..Scan::default() },
     };
     let looks_max = common.count.saturating_mul(LOOKS_PER_ELEMENT);
@@ -179,7 +179,7 @@ fn scan(
         so_far.looks += 1;
         so_far.count += usize::from(found);
     }
-    engine.progress.insert(call.client, Progress::Scan(so_far));
+    engine.long_commands.insert(call.client, LongCommand::Scan(so_far));
     Ok(Outcome::Again)
 }
 
