@@ -12,7 +12,7 @@ use crate::proto::bus::{Message, MessageFlags};
 
 use super::Engine;
 use super::ack_only::AckOnlyJob;
-use super::job::{EXPIRE_GRACE_MS, JobRef, JobState};
+use super::jobs::job::{EXPIRE_GRACE_MS, JobRef, JobState};
 use super::node_set::{ME, NodeRef};
 use super::replication::Kept;
 

@@ -12,7 +12,7 @@ use crate::base::ids::JobId;
 use crate::base::limits::ACK_ONLY_JOBS_MAX;
 use crate::base::time::MonoMs;
 
-use super::job::GC_ATTEMPTS_MAX;
+use super::jobs::job::GC_ATTEMPTS_MAX;
 use super::node_set::NodeRef;
 
 #[derive(Debug)]

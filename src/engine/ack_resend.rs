@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::base::ids::JobId;
 use crate::proto::bus::{Message, MessageFlags};
 
-use super::job::JobRef;
+use super::jobs::job::JobRef;
 use super::node_set::NodeRef;
 use super::{Engine, More};
 

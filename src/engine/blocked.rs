@@ -23,7 +23,7 @@ use crate::proto::request::Args;
 use super::Engine;
 use super::command::Call;
 use super::error::CommandError;
-use super::job::JobRef;
+use super::jobs::job::JobRef;
 use super::need_jobs::{Asking, Need};
 use super::queue::QueueRef;
 

@@ -9,7 +9,7 @@ use crate::proto::bus::{Message, MessageFlags};
 use super::Engine;
 use super::blocked::{Counters, Wait};
 use super::error::CommandError;
-use super::job::{Job, JobFlags, JobRef, JobState, WILLQUEUE_ADVANCE_MS};
+use super::jobs::job::{Job, JobFlags, JobRef, JobState, WILLQUEUE_ADVANCE_MS};
 use super::need_jobs::Need;
 use super::queue::QueueRef;
 use crate::proto::reply::ReplyWriter;

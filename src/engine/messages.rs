@@ -16,7 +16,7 @@ use super::Engine;
 use super::ack::Known;
 use super::cluster::LinkEnds;
 use super::delivery::Nack;
-use super::job::{JobFlags, JobRef, JobState};
+use super::jobs::job::{JobFlags, JobRef, JobState};
 use super::node_set::NodeRef;
 use super::queue::Pause;
 use super::records::Storage;

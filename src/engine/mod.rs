@@ -9,7 +9,7 @@
 //!
 //! | room | what it decides |
 //! |---|---|
-//! | [`job`], [`jobs`], [`node_set`] | what a job is; all of them, found, walked and woken |
+//! | [`jobs`], [`node_set`] | what a job is; all of them, found, walked and woken |
 //! | [`queue`], [`blocked`] | lines of jobs, and the clients that wait for them |
 //! | [`delivery`] | enqueue, fetch, requeue, removal |
 //! | [`replication`] | a job on enough nodes before its producer hears of it |
@@ -34,7 +34,6 @@ pub mod commands;
 pub mod config;
 pub mod delivery;
 pub mod error;
-pub mod job;
 pub mod jobs;
 pub mod membership;
 pub mod memory;
@@ -63,8 +62,8 @@ use command::{Call, Command, Outcome};
 use commands::LongCommand;
 use config::EngineConfig;
 use error::CommandError;
-use job::JobRef;
 use jobs::Jobs;
+use jobs::job::JobRef;
 use outbox::Outbox;
 use queue::{QueueRef, Queues};
 use records::Storage;

@@ -16,7 +16,7 @@ use crate::proto::bus;
 
 use super::Engine;
 use super::blocked::Ticket;
-use super::job::Job;
+use super::jobs::job::Job;
 use super::need_jobs::Imports;
 use super::your_jobs::Asks;
 

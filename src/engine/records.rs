@@ -15,7 +15,7 @@ use crate::proto::aof_record::{self, AofRecord};
 use crate::proto::job_record::JobRecord;
 
 use super::config::{Aof, EnqueueAtLoad};
-use super::job::{Job, JobFlags, JobRef, JobState, NewJob};
+use super::jobs::job::{Job, JobFlags, JobRef, JobState, NewJob};
 use super::node_set::{ME, NodeSet};
 use super::{Engine, More};
 

@@ -12,8 +12,8 @@ use crate::proto::job_record::{JobRecord, NodeIds};
 
 use super::Engine;
 use super::delivery::Nack;
-use super::job::{Job, JobFlags, JobRef};
 use super::jobs::Replication;
+use super::jobs::job::{Job, JobFlags, JobRef};
 use super::node_set::{ME, NodeRef};
 use super::records::{RecordForm, Storage, record_of};
 

@@ -20,7 +20,7 @@ use crate::proto::job_record::JobRecord;
 
 use super::Engine;
 use super::delivery::Nack;
-use super::job::{JobFlags, JobRef};
+use super::jobs::job::{JobFlags, JobRef};
 use super::node_set::{ME, NodeRef};
 use super::queue::QueueRef;
 use super::records::RecordForm;

@@ -8,7 +8,7 @@ use crate::engine::blocked::Counters;
 use crate::engine::command::{Call, CommandResult, Outcome};
 use crate::engine::delivery::write_row;
 use crate::engine::error::CommandError;
-use crate::engine::job::JobRef;
+use crate::engine::jobs::job::JobRef;
 use crate::engine::need_jobs::Need;
 use crate::engine::queue::QueueRef;
 use crate::engine::{Engine, More};

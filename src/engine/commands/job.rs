@@ -9,7 +9,7 @@ use crate::engine::ack_only::AckOnlyJob;
 use crate::engine::command::{Call, CommandResult, Outcome};
 use crate::engine::delivery::Nack;
 use crate::engine::error::CommandError;
-use crate::engine::job::JobRef;
+use crate::engine::jobs::job::JobRef;
 use crate::engine::node_set::NodeRef;
 use crate::engine::records::expire_unix_secs;
 use crate::proto::bus::{Message, MessageFlags};

@@ -8,7 +8,7 @@ use crate::engine::blocked::Counters;
 use crate::engine::command::{Call, CommandResult, Outcome};
 use crate::engine::delivery::write_row;
 use crate::engine::error::CommandError;
-use crate::engine::job::JobRef;
+use crate::engine::jobs::job::JobRef;
 use crate::engine::queue::{Pause, QueueRef};
 use crate::proto::bus::{Message, MessageFlags};
 use crate::proto::reply::ReplyWriter;

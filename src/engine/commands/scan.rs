@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::engine::arguments::{Arguments, is};
 use crate::engine::command::{Call, CommandResult, Outcome};
 use crate::engine::error::CommandError;
-use crate::engine::job::{Job, STATE_NAMES};
+use crate::engine::jobs::job::{Job, STATE_NAMES};
 use crate::engine::queue::QueueEntry;
 use crate::proto::reply::ReplyWriter;
 

@@ -14,6 +14,8 @@
 //! only owner: nothing else can still refer to it. What a removal means to others (the
 //! queue, a waiting client, peers, the append only file) is [`super::Engine::unregister`]'s.
 
+pub mod job;
+
 use core::ops::{Index, IndexMut};
 
 use crate::base::id_index::{IdHasher, IdIndex};
@@ -23,8 +25,8 @@ use crate::base::time::MonoMs;
 use crate::base::wheel::Wheel;
 use crate::proto::reply::Resp;
 
-use super::job::{Job, JobRef, JobState};
 use super::node_set::{NodeRef, NodeSets};
+use job::{Job, JobRef, JobState};
 
 /// A job that waits for copies on other nodes, and the producer that waits for it.
 #[derive(Debug)]
@@ -279,7 +281,7 @@ impl IndexMut<JobRef> for Jobs {
 mod tests {
     use super::*;
     use crate::base::table::Ref;
-    use crate::engine::job::NewJob;
+    use crate::engine::jobs::job::NewJob;
     use crate::engine::node_set::NodeSet;
 
     const ME: NodeId = NodeId([b'a'; 40]);

@@ -21,9 +21,9 @@ use crate::base::time::MonoMs;
 use crate::base::wheel::{Links, Scheduled};
 use crate::proto::job_record;
 
-use super::jobs::Replication;
-use super::node_set::{NodeRef, NodeSet};
-use super::queue::QueueRef;
+use super::Replication;
+use crate::engine::node_set::{NodeRef, NodeSet};
+use crate::engine::queue::QueueRef;
 
 pub type JobRef = Ref<Job>;
 
