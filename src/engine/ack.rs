@@ -12,7 +12,7 @@ use crate::proto::bus::{Message, MessageFlags};
 
 use super::Engine;
 use super::ack_only::AckOnlyJob;
-use super::jobs::job::{EXPIRE_GRACE_MS, JobRef, JobState};
+use super::jobs::{EXPIRE_GRACE_MS, JobRef, JobState};
 use super::node_set::{ME, NodeRef};
 use super::replication::Kept;
 
@@ -20,9 +20,23 @@ use super::replication::Kept;
 const COLLECT_AGAIN_MIN_MS: u64 = 1000;
 const COLLECT_AGAIN_MAX_MS: u64 = 180_000;
 
-/// Whether a node that was asked to acknowledge a job knew it.
+/// Whether a job was known here and not yet acked until now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Known {
+pub enum NewlyAcked {
+    No,
+    Yes,
+}
+
+/// Whether the node that answers a SETACK knows the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KnowsJob {
+    No,
+    Yes,
+}
+
+/// Whether a job, or an ack without one, was here to be removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removed {
     No,
     Yes,
 }
@@ -31,28 +45,34 @@ impl Engine {
     fn collect_again_at(&mut self, attempts: u8) -> MonoMs {
         let wait_ms = (COLLECT_AGAIN_MIN_MS << attempts).min(COLLECT_AGAIN_MAX_MS);
         let at = self.now.mono.plus_ms(wait_ms);
-        self.with_time_error(at)
+        self.with_jitter(at)
     }
 
-    /// ACKJOB for one job. `Known::Yes` when it was known here and not yet acked.
-    pub(super) fn ack(&mut self, id: &JobId) -> Known {
-        if let Some(r) = self.jobs.find(id) {
-            let Some(newly) = self.acknowledge(r) else {
-                // It was on its way to other nodes, which have to hear of the ack.
+    /// ACKJOB for one job.
+    pub(super) fn ack(&mut self, id: &JobId) -> NewlyAcked {
+        let Some(r) = self.jobs.find(id) else {
+            if !self.ack_only.contains(id) {
                 self.keep_ack(id);
-                return Known::Yes;
-            };
-            if self.collect(r) == Kept::Yes && newly == Known::Yes {
-                self.schedule_collection(r);
+            } else {
+                self.collect_ack_only(id);
             }
-            return newly;
+            return NewlyAcked::No;
+        };
+        if self.jobs[r].is_acked() {
+            self.collect(r);
+            return NewlyAcked::No;
         }
-        if !self.ack_only.contains(id) {
+        if self.end_wait_by_ack(r) == Kept::No {
+            // It was on its way to other nodes, which need the ack.
             self.keep_ack(id);
+        } else if self.is_acked_everywhere(r) {
+            log::debug!("collected {id}: no other node may have it");
+            self.unregister(r);
         } else {
-            self.collect_ack_only(id);
+            self.acknowledge(r);
+            self.collect(r);
         }
-        Known::No
+        NewlyAcked::Yes
     }
 
     /// Keeps an ack of a job that is not known here. At-most-once jobs need none.
@@ -68,57 +88,48 @@ impl Engine {
         self.ack_only.reschedule(id, due_at);
     }
 
-    /// Turns a job into an acked one and says whether it was not acked before; if so the
-    /// caller schedules its collection, or collects it at once. `None` when the job is
-    /// gone: it was waiting for copies elsewhere, which it has now.
-    fn acknowledge(&mut self, r: JobRef) -> Option<Known> {
-        if self.jobs[r].is_acked() {
-            return Some(Known::No);
+    /// A job that is acknowledged while its producer waits for copies has been delivered, so
+    /// copies are there.
+    fn end_wait_by_ack(&mut self, r: JobRef) -> Kept {
+        match self.jobs[r].state() {
+            JobState::WaitRepl => self.replication_achieved(r),
+            JobState::Active | JobState::Queued | JobState::Acked => Kept::Yes,
         }
-        if matches!(self.jobs[r].state(), JobState::WaitRepl(_))
-            && self.replication_achieved(r) == Kept::No
-        {
-            return None;
-        }
+    }
+
+    /// Turns an active or queued job into an acked one, and schedules its collection.
+    fn acknowledge(&mut self, r: JobRef) {
         self.dequeue(r);
         if !self.jobs[r].is_spent() {
             self.log_deljob(r);
         }
-        self.jobs[r].set_state(JobState::Acked(None));
-        Some(Known::Yes)
-    }
-
-    /// The first timed attempt to collect a job that was just acknowledged.
-    fn schedule_collection(&mut self, r: JobRef) {
-        self.jobs[r].requeue_at = self.collect_again_at(0);
-        self.jobs.reschedule(r);
+        let collect_at = self.collect_again_at(0);
+        self.jobs.acknowledge(r, collect_at);
     }
 
     /// The timed attempt to collect an acked job.
     pub(super) fn collect_due(&mut self, r: JobRef) {
         if self.collect(r) == Kept::Yes {
-            let at = self.collect_again_at(self.jobs[r].gc_attempts());
-            self.jobs[r].requeue_at = at;
-            self.jobs.reschedule(r);
-            self.ack_resend.uncollected.insert(r);
+            let collect_at = self.collect_again_at(self.jobs[r].gc_attempts());
+            self.jobs.collect_again(r, collect_at);
         }
     }
 
     /// One attempt to collect an acked job.
     fn collect(&mut self, r: JobRef) -> Kept {
-        self.jobs[r].count_gc_attempt();
+        self.jobs.count_gc_attempt(r);
         if self.is_acked_everywhere(r) {
             log::debug!("collected {}: acked by all holders", self.jobs[r].id);
             self.unregister(r);
             return Kept::No;
         }
-        self.jobs.add_confirmed_ack(r, ME);
+        self.jobs.add_ack(r, ME);
         let id = self.jobs[r].id;
         let holders = self.jobs.may_have(r);
         let may_have = u32::try_from(holders.len()).unwrap_or(u32::MAX);
-        let confirmed = self.jobs.confirmed(r);
+        let acks = self.jobs.acks(r);
         let targets: Vec<NodeRef> =
-            holders.iter().copied().filter(|node| !confirmed.contains(node)).collect();
+            holders.iter().copied().filter(|node| !acks.contains(node)).collect();
         let message = Message::SetAck { id, may_have };
         self.cluster.send(&mut self.out, &targets, MessageFlags::NONE, &message);
         Kept::Yes
@@ -130,12 +141,12 @@ impl Engine {
     /// job it is no holder of would then be counted for a holder that never heard. And
     /// nobody waits for a holder that was forgotten.
     fn is_acked_everywhere(&self, r: JobRef) -> bool {
-        let confirmed = self.jobs.confirmed(r);
+        let acks = self.jobs.acks(r);
         let holders = self.jobs.may_have(r);
         !holders.is_empty()
-            && holders.iter().all(|node| {
-                *node == ME || confirmed.contains(node) || !self.cluster.is_known(*node)
-            })
+            && holders
+                .iter()
+                .all(|node| *node == ME || acks.contains(node) || !self.cluster.is_known(*node))
     }
 
     /// The timed look at an ack without a job.
@@ -179,27 +190,32 @@ impl Engine {
             // Differs from C: towards another ack without a job this node does not
             // claim to know the job. In C both drop theirs, each leaving the
             // collection to the other.
-            let known =
-                if self.ack_only.contains(&id) && may_have > 0 { Known::Yes } else { Known::No };
-            self.send_got_ack(from, id, known);
+            let knows_job = if self.ack_only.contains(&id) && may_have > 0 {
+                KnowsJob::Yes
+            } else {
+                KnowsJob::No
+            };
+            self.send_got_ack(from, id, knows_job);
             return;
         };
-        let newly = match self.acknowledge(r) {
-            None => return,
-            Some(newly) => newly,
+        let newly = if self.jobs[r].is_acked() {
+            NewlyAcked::No
+        } else {
+            if self.end_wait_by_ack(r) == Kept::No {
+                return;
+            }
+            self.acknowledge(r);
+            NewlyAcked::Yes
         };
-        if newly == Known::Yes {
-            self.schedule_collection(r);
-        }
         let holders = u32::try_from(self.jobs.may_have(r).len()).unwrap_or(u32::MAX);
         if holders <= may_have {
-            self.send_got_ack(from, id, Known::Yes);
-            if newly == Known::Yes {
+            self.send_got_ack(from, id, KnowsJob::Yes);
+            if newly == NewlyAcked::Yes {
                 self.pass_ack_on(r, from);
             }
         } else {
             if may_have == 0 {
-                self.send_got_ack(from, id, Known::Yes);
+                self.send_got_ack(from, id, KnowsJob::Yes);
             }
             self.collect(r);
         }
@@ -223,8 +239,8 @@ impl Engine {
         self.cluster.send(&mut self.out, &others, MessageFlags::NONE, &message);
     }
 
-    fn send_got_ack(&mut self, to: NodeRef, id: JobId, known: Known) {
-        let message = Message::GotAck { id, known: known == Known::Yes };
+    fn send_got_ack(&mut self, to: NodeRef, id: JobId, knows_job: KnowsJob) {
+        let message = Message::GotAck { id, known: knows_job == KnowsJob::Yes };
         self.cluster.send(&mut self.out, &[to], MessageFlags::NONE, &message);
     }
 
@@ -237,27 +253,27 @@ impl Engine {
     }
 
     /// GOTACK: a node answers a SETACK.
-    pub(super) fn on_got_ack(&mut self, from: NodeRef, id: JobId, known: Known) {
+    pub(super) fn on_got_ack(&mut self, from: NodeRef, id: JobId, knows_job: KnowsJob) {
         if self.ack_only.contains(&id) {
-            self.on_got_ack_of_ack_only(from, id, known);
+            self.on_got_ack_of_ack_only(from, id, knows_job);
             return;
         }
         let Some(r) = self.jobs.find(&id).filter(|r| self.jobs[*r].is_acked()) else { return };
-        if known == Known::Yes || self.jobs.may_have(r).contains(&from) {
+        if knows_job == KnowsJob::Yes || self.jobs.may_have(r).contains(&from) {
             self.jobs.add_may_have(r, from);
-            if self.jobs.has_confirmed(r) {
-                self.jobs.add_confirmed_ack(r, from);
+            if self.jobs.is_collecting(r) {
+                self.jobs.add_ack(r, from);
             }
         }
-        if self.jobs.has_confirmed(r) && self.is_acked_everywhere(r) {
+        if self.jobs.is_collecting(r) && self.is_acked_everywhere(r) {
             log::debug!("collected {id}: acked by all holders");
             self.tell_holders(r, MessageFlags::NONE, &Message::DelJob(id));
             self.unregister(r);
         }
     }
 
-    fn on_got_ack_of_ack_only(&mut self, from: NodeRef, id: JobId, known: Known) {
-        if known == Known::Yes {
+    fn on_got_ack_of_ack_only(&mut self, from: NodeRef, id: JobId, knows_job: KnowsJob) {
+        if knows_job == KnowsJob::Yes {
             // The other node collects.
             self.ack_only.remove(&id);
             return;
@@ -269,28 +285,26 @@ impl Engine {
         }
     }
 
-    /// FASTACK for one job: dropped here and, with a message that may get lost,
-    /// elsewhere. `Known::Yes` when it was here.
-    pub(super) fn fast_ack(&mut self, id: &JobId) -> Known {
+    /// FASTACK for one job: dropped here and, with a message that may get lost, elsewhere.
+    pub(super) fn fast_ack(&mut self, id: &JobId) -> Removed {
         if let Some(r) = self.jobs.find(id) {
             self.tell_holders(r, MessageFlags::NONE, &Message::DelJob(*id));
             self.unregister(r);
-            return Known::Yes;
+            return Removed::Yes;
         }
-        let known = if self.ack_only.remove(id) { Known::Yes } else { Known::No };
+        let removed = self.ack_only.remove(id);
         self.cluster.broadcast(&mut self.out, MessageFlags::NONE, &Message::DelJob(*id));
-        known
+        removed
     }
 
     /// Drops a job here and nowhere else, for DELJOB the command and the message.
-    pub(super) fn delete(&mut self, id: &JobId) -> Known {
-        if let Some(r) = self.jobs.find(id) {
-            self.unregister(r);
-            Known::Yes
-        } else if self.ack_only.remove(id) {
-            Known::Yes
-        } else {
-            Known::No
+    pub(super) fn delete(&mut self, id: &JobId) -> Removed {
+        match self.jobs.find(id) {
+            Some(r) => {
+                self.unregister(r);
+                Removed::Yes
+            }
+            None => self.ack_only.remove(id),
         }
     }
 }

@@ -12,7 +12,8 @@ use crate::base::ids::JobId;
 use crate::base::limits::ACK_ONLY_JOBS_MAX;
 use crate::base::time::MonoMs;
 
-use super::jobs::job::GC_ATTEMPTS_MAX;
+use super::ack::Removed;
+use super::jobs::GC_ATTEMPTS_MAX;
 use super::node_set::NodeRef;
 
 #[derive(Debug)]
@@ -69,22 +70,24 @@ impl AckOnlyJobs {
         self.last_serial += 1;
         let serial = self.last_serial;
         let ack = AckOnlyJob { expire_at, serial, due_at, gc_attempts: 0, confirmed: Vec::new() };
-        self.acks.insert(id, ack);
+        let known = self.acks.insert(id, ack);
+        assert!(known.is_none(), "an ack that is known is not kept again");
         self.due.insert((due_at, id));
         self.by_age.insert(serial, id);
     }
 
-    pub fn remove(&mut self, id: &JobId) -> bool {
-        let Some(ack) = self.acks.remove(id) else { return false };
-        self.due.remove(&(ack.due_at, *id));
-        self.by_age.remove(&ack.serial);
-        true
+    pub fn remove(&mut self, id: &JobId) -> Removed {
+        let Some(ack) = self.acks.remove(id) else { return Removed::No };
+        let was_due = self.due.remove(&(ack.due_at, *id));
+        let had_age = self.by_age.remove(&ack.serial).is_some();
+        assert!(was_due && had_age, "every ack is due once and has one age");
+        Removed::Yes
     }
 
-    /// Makes room; `false` when there is nothing to drop.
-    pub fn drop_oldest(&mut self) -> bool {
+    /// Drops the oldest, if there is one.
+    pub fn drop_oldest(&mut self) -> Removed {
         let oldest = self.by_age.first_key_value().map(|(_, &id)| id);
-        oldest.is_some_and(|id| self.remove(&id))
+        oldest.map_or(Removed::No, |id| self.remove(&id))
     }
 
     /// Schedules the next look at an ack.

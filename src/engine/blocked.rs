@@ -16,14 +16,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::ids::ClientId;
 use crate::base::limits::COMMAND_SLICE;
-use crate::base::time::{MonoMs, Now};
+use crate::base::time::MonoMs;
 use crate::proto::reply::Resp;
 use crate::proto::request::Args;
 
 use super::Engine;
 use super::command::Call;
 use super::error::CommandError;
-use super::jobs::job::JobRef;
+use super::jobs::JobRef;
 use super::need_jobs::{Asking, Need};
 use super::queue::QueueRef;
 
@@ -38,7 +38,7 @@ pub type Ticket = u64;
 pub enum Wait {
     Jobs(JobsWait),
     /// Copies of a job that it added.
-    Replication(JobRef),
+    Copies(JobRef),
 }
 
 /// A GETJOB that found nothing.
@@ -101,7 +101,8 @@ impl Blocked {
     /// Ends a wait; `None` when the client does not wait.
     pub fn end(&mut self, client: ClientId) -> Option<Wait> {
         let (wait, deadline) = self.waits.remove(&client)?;
-        self.deadlines.remove(&(deadline, client));
+        let was_there = self.deadlines.remove(&(deadline, client));
+        assert_eq!(was_there, deadline != MonoMs::NEVER, "one deadline a wait that has one");
         Some(wait)
     }
 
@@ -193,15 +194,13 @@ impl Engine {
     }
 
     /// A client hung up, waiting or in the middle of a long command.
-    pub fn client_gone(&mut self, now: Now, client: ClientId) {
-        self.now = now;
+    pub(super) fn on_client_gone(&mut self, client: ClientId) {
         self.long_commands.remove(&client);
         match self.blocked.end(client) {
             Some(Wait::Jobs(wait)) => self.leave_lines(&wait),
-            Some(Wait::Replication(r)) => self.abandon_replication(r),
+            Some(Wait::Copies(r)) => self.abandon_replication(r),
             None => {}
         }
-        self.serve_ready();
     }
 
     /// The end of a wait, answered or not: the client's next command may run.
@@ -241,8 +240,8 @@ impl Engine {
                     None => self.reply(client, wait.resp).null_array(),
                 }
             }
-            Some(Wait::Replication(r)) => {
-                let resp = self.jobs.replication(r).map_or(Resp::V2, |waiting| waiting.resp);
+            Some(Wait::Copies(r)) => {
+                let resp = self.jobs.copy_wait(r).map_or(Resp::V2, |waiting| waiting.resp);
                 self.reply_error(client, resp, error.unwrap_or(&CommandError::ReplicationTimeout));
                 self.abandon_replication(r);
             }
@@ -254,7 +253,7 @@ impl Engine {
     /// Every 100 ms: on a node that leaves, nobody waits any longer; elsewhere the
     /// queues with waiting clients ask other nodes for jobs. What was asked for the other
     /// queues ends.
-    pub(super) fn look_after_waiters(&mut self) {
+    pub(super) fn visit_waiters(&mut self) {
         if self.cluster.is_leaving() {
             while let Some(client) = self.blocked.any() {
                 self.give_up(client, Some(&CommandError::Leaving));

@@ -8,20 +8,12 @@ pub struct EngineConfig {
     pub port: u16,
     /// How long a peer may leave a ping unanswered, in ms. Directive: cluster-node-timeout.
     pub node_timeout_ms: u64,
-    /// Whether records for the append only file are emitted.
-    pub aof: Aof,
     /// Whether loading puts jobs that were queued back into their queues at once.
     pub enqueue_at_load: EnqueueAtLoad,
     /// Whether jobs may be evicted for memory's sake. Directive: maxmemory-policy.
     pub eviction: Eviction,
     /// What peers are told instead of what sockets show. Directives: cluster-announce-*.
     pub announce: Announce,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Aof {
-    Off,
-    On,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +42,6 @@ impl Default for EngineConfig {
         Self {
             port: 7711,
             node_timeout_ms: 15_000,
-            aof: Aof::Off,
             enqueue_at_load: EnqueueAtLoad::No,
             eviction: Eviction::Acks,
             announce: Announce::default(),

@@ -1,17 +1,15 @@
-//! Inputs that concern the cluster, and what its events mean for jobs.
+//! What happens in the cluster, and what it means for jobs.
 //!
-//! The cluster is a machine of its own, see [`super::cluster`]. Each of its inputs passes
-//! through here, and is followed by what the rest of the engine does about its events.
+//! The cluster is a machine of its own, see [`super::cluster`]. Each input in which something
+//! may happen to it passes through here, and is followed by what the rest of the engine does
+//! about its events.
 
 use crate::base::ids::{LinkId, NodeId};
-use crate::base::time::Now;
 use crate::proto::bus::{Gossip, GossipKind, Header};
-use crate::proto::nodes_conf::NodeLine;
 
 use super::Engine;
 use super::cluster::{Cluster, Context, Event, LinkEnds};
 use super::node_set::NodeRef;
-use super::outbox::ConnectToken;
 
 impl Engine {
     /// The cluster as this node knows it.
@@ -42,30 +40,6 @@ impl Engine {
                 self.ask_anew();
             }
         }
-    }
-
-    /// A link that was requested is there.
-    pub fn link_up(&mut self, now: Now, link: LinkId, token: ConnectToken) {
-        self.now = now;
-        self.with_cluster(|cluster, cx| cluster.link_up(cx, link, token));
-    }
-
-    /// A link that was requested could not be made.
-    pub fn link_failed(&mut self, now: Now, token: ConnectToken) {
-        self.now = now;
-        self.cluster.link_failed(token);
-    }
-
-    /// A link is gone, made by this node or by the other.
-    pub fn link_down(&mut self, now: Now, link: LinkId) {
-        self.now = now;
-        self.cluster.link_down(link);
-    }
-
-    /// Takes in what nodes.conf says, at start; see [`Cluster::load`].
-    pub fn load_nodes(&mut self, now: Now, lines: &[NodeLine]) {
-        self.now = now;
-        self.cluster.load(now, lines);
     }
 
     /// What nodes.conf has to hold.

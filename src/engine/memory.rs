@@ -7,9 +7,8 @@
 //! | 2 | above 95 % | acked jobs may go too |
 //! | 3 | above 95 %, more used than resident | the same |
 
-use crate::base::time::Now;
-
 use super::Engine;
+use super::ack::Removed;
 use super::config::Eviction;
 
 /// Random picks that find nothing to evict, in a row, before an attempt gives up.
@@ -25,19 +24,8 @@ pub(super) const fn idle_queue_ms(memory_level: u8) -> u64 {
 }
 
 impl Engine {
-    pub fn set_memory_level(&mut self, now: Now, level: u8) {
-        self.now = now;
-        self.memory_level = level;
-    }
-
-    pub fn memory_level(&self) -> u8 {
-        self.memory_level
-    }
-
-    /// Evicts up to `max` jobs that are picked at random among those that will not be
-    /// delivered again. Returns how many: fewer than `max` when they became hard to find.
-    pub fn evict(&mut self, now: Now, max: usize) -> usize {
-        self.now = now;
+    /// See [`Engine::evict`].
+    pub(super) fn evict_some(&mut self, max: usize) -> usize {
         if self.config.eviction == Eviction::None {
             return 0;
         }
@@ -61,7 +49,7 @@ impl Engine {
             return false;
         }
         if self.rng.index(candidates) < self.ack_only.len() {
-            return acks_may_go && self.ack_only.drop_oldest();
+            return acks_may_go && self.ack_only.drop_oldest() == Removed::Yes;
         }
         let slot = self.rng.index(self.jobs.slots_end() as usize) as u32;
         let Some(r) = self.jobs.next_from(slot).or_else(|| self.jobs.next_from(0)) else {

@@ -9,37 +9,33 @@
 //! acked on this node stays acked whatever a node says of it: that node is sent SETACK.
 
 use crate::base::ids::{JobId, LinkId};
-use crate::base::time::Now;
 use crate::proto::bus::{GossipKind, Header, Message, MessageFlags};
 
 use super::Engine;
-use super::ack::Known;
+use super::ack::KnowsJob;
 use super::cluster::LinkEnds;
-use super::delivery::Nack;
-use super::jobs::job::{JobFlags, JobRef, JobState};
+use super::jobs::{JobRef, JobState, Nack};
 use super::node_set::NodeRef;
 use super::queue::Pause;
 use super::records::Storage;
 use super::replication::Confirm;
 
-/// Which of the two messages that put a job's next delivery off.
+/// Which of the two messages that postpone a job's next delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PutOff {
+enum Postponed {
     Queued,
     Working,
 }
 
 impl Engine {
     /// A message of a peer came on a link.
-    pub fn bus_message(
+    pub(super) fn on_bus_message(
         &mut self,
-        now: Now,
         link: LinkId,
         ends: LinkEnds,
         header: &Header,
         message: &Message<'_>,
     ) {
-        self.now = now;
         self.cluster.count_received();
         match *message {
             Message::Ping(gossip) => {
@@ -57,7 +53,6 @@ impl Engine {
                 }
             }
         }
-        self.serve_ready();
     }
 
     /// A message other than a heartbeat, from a node that is known.
@@ -74,13 +69,13 @@ impl Engine {
             }
             Message::GotJob(id) => self.on_got_job(from, *id),
             Message::Enqueue { id, delay_secs } => self.on_enqueue(from, *id, *delay_secs),
-            Message::Queued(id) => self.on_put_off(from, *id, PutOff::Queued, flags),
-            Message::Working(id) => self.on_put_off(from, *id, PutOff::Working, flags),
+            Message::Queued(id) => self.on_postponed(from, *id, Postponed::Queued, flags),
+            Message::Working(id) => self.on_postponed(from, *id, Postponed::Working, flags),
             Message::SetAck { id, may_have } => self.on_set_ack(from, *id, *may_have),
             Message::WillQueue(id) => self.on_will_queue(from, *id),
             Message::GotAck { id, known } => {
-                let known = if *known { Known::Yes } else { Known::No };
-                self.on_got_ack(from, *id, known);
+                let knows_job = if *known { KnowsJob::Yes } else { KnowsJob::No };
+                self.on_got_ack(from, *id, knows_job);
             }
             Message::DelJob(id) => {
                 self.delete(id);
@@ -108,45 +103,39 @@ impl Engine {
         let job = &self.jobs[r];
         // A job that waits for copies here is nobody else's to enqueue.
         if !job.is_active()
+            || job.is_spent()
             || self.queues[job.queue].live().is_some_and(|queue| queue.pause.is_in())
-            || (job.is_at_most_once() && job.flags.has(JobFlags::DELIVERED))
         {
             return;
         }
-        let requeue_at = self.now.mono.plus_ms(u64::from(delay_secs) * 1000);
-        let job = &mut self.jobs[r];
-        job.flags.clear(JobFlags::BROADCAST_QUEUED);
-        job.requeue_at = requeue_at;
+        self.jobs.hold_as_first(r, self.now.mono.plus_ms(u64::from(delay_secs) * 1000));
         if delay_secs == 0 {
             self.enqueue(r, Nack::No);
-        } else {
-            self.jobs.reschedule(r);
         }
     }
 
     /// QUEUED, WORKING: another node queued the job, or a client works on it there.
-    fn on_put_off(&mut self, from: NodeRef, id: JobId, why: PutOff, flags: MessageFlags) {
+    fn on_postponed(&mut self, from: NodeRef, id: JobId, why: Postponed, flags: MessageFlags) {
         if self.is_acked_here(&id) {
             self.send_set_ack(from, id);
             return;
         }
         let Some(r) = self.jobs.find(&id) else { return };
         self.jobs.add_may_have(r, from);
-        if why == PutOff::Working || self.outranks_me(from, r) {
+        if why == Postponed::Working || self.outranks_me(from, r) {
             self.dequeue(r);
         } else if self.jobs[r].is_queued() {
             // Differs from C: the sender gives in when it hears of this queue, and it may
             // not have, since the first enqueue of a lent job is silent.
             self.cluster.send(&mut self.out, &[from], MessageFlags::NONE, &Message::Queued(id));
         }
-        self.put_off_requeue(r);
-        if why == PutOff::Queued {
-            let job = &mut self.jobs[r];
+        self.postpone(r);
+        if why == Postponed::Queued {
             if flags.contains(MessageFlags::INCR_NACKS) {
-                job.nack_count = job.nack_count.saturating_add(1);
+                self.jobs.count_nack(r);
             }
             if flags.contains(MessageFlags::INCR_DELIV) {
-                job.delivery_count = job.delivery_count.saturating_add(1);
+                self.jobs.count_delivery(r);
             }
         }
     }

@@ -16,7 +16,7 @@ use crate::proto::bus;
 
 use super::Engine;
 use super::blocked::Ticket;
-use super::jobs::job::Job;
+use super::jobs::Job;
 use super::need_jobs::Imports;
 use super::your_jobs::Asks;
 
@@ -185,7 +185,8 @@ impl Queues {
 
     /// One job fewer names this queue.
     pub fn release_name(&mut self, q: QueueRef) {
-        self.table[q].jobs -= 1;
+        let jobs = &mut self.table[q].jobs;
+        *jobs = jobs.checked_sub(1).expect("every job that names a queue is counted");
         self.drop_unused(q);
     }
 
@@ -222,7 +223,7 @@ impl Queues {
     pub fn close(&mut self, q: QueueRef) {
         let entry = &mut self.table[q];
         if let Some(queue) = entry.live.take() {
-            debug_assert!(queue.jobs.is_empty() && queue.waiters.is_empty());
+            assert!(queue.jobs.is_empty() && queue.waiters.is_empty(), "nobody uses the queue");
             self.live_count -= 1;
             if queue.is_ready {
                 self.ready.retain(|&ready| ready != q);

@@ -6,7 +6,7 @@
 //! and jobs lent by other nodes are written as well.
 //!
 //! While the file is being loaded, memory does not say yet what this node knows, so
-//! messages about jobs are not heard and jobs sleep; while it cannot be written, no
+//! messages about jobs are ignored and jobs sleep; while it cannot be written, no
 //! copies are taken of peers, which would believe them safe.
 
 use crate::base::memory;
@@ -14,9 +14,10 @@ use crate::base::time::{MonoMs, Now, UnixMs};
 use crate::proto::aof_record::{self, AofRecord};
 use crate::proto::job_record::JobRecord;
 
-use super::config::{Aof, EnqueueAtLoad};
-use super::jobs::job::{Job, JobFlags, JobRef, JobState, NewJob};
+use super::config::EnqueueAtLoad;
+use super::jobs::{Job, JobFlags, JobRef, JobState, NewJob};
 use super::node_set::{ME, NodeSet};
+use super::view::View;
 use super::{Engine, More};
 
 /// What a record's expiry says: a point in time, or seconds left.
@@ -38,24 +39,24 @@ pub(super) fn record_of<'a, N>(
 ) -> JobRecord<'a, N> {
     let expire_secs = expire_unix_secs(job, now);
     let (expiry, flags) = match form {
-        RecordForm::ForFile => (expire_secs, job.flags.0),
+        RecordForm::ForFile => (expire_secs, job.flags()),
         RecordForm::ForPeers => {
             let left_secs = u64::from(expire_secs).saturating_sub(now.wall.secs());
-            (saturate_u32(left_secs + 1), job.flags.0 & !JobFlags::DELIVERED)
+            (saturate_u32(left_secs + 1), job.flags().without(JobFlags::DELIVERED))
         }
     };
     JobRecord {
         id: job.id,
         state: job.state().number(),
         gc_attempts: job.gc_attempts(),
-        flags,
+        flags: flags.0,
         repl: job.repl,
         expiry,
         ctime: job.ctime,
         delay_secs: job.delay_secs,
         retry_secs: job.retry_secs,
-        nacks: job.nack_count,
-        deliveries: job.delivery_count,
+        nacks: job.nack_count(),
+        deliveries: job.delivery_count(),
         queue,
         body: &job.body,
         nodes,
@@ -65,7 +66,7 @@ pub(super) fn record_of<'a, N>(
 /// The end of a job's TTL in whole unix seconds. C: `etime`. Rounded to the nearest:
 /// the wall clock may have been slewed by a little since the job was made.
 pub(super) fn expire_unix_secs(job: &Job, now: Now) -> u32 {
-    saturate_u32((now.wall_at(job.expire_at).0 + 500) / 1000)
+    saturate_u32((now.wall_at(job.expire_at()).0 + 500) / 1000)
 }
 
 pub(super) fn saturate_u32(number: u64) -> u32 {
@@ -75,57 +76,46 @@ pub(super) fn saturate_u32(number: u64) -> u32 {
 /// How the append only file is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Storage {
-    /// As the policy says, or there is no such file.
+    /// There is none: no records are written.
+    Off,
+    /// As the policy says.
     Works,
-    /// Its jobs are being loaded.
+    /// Its jobs are being loaded: they are in it already.
     Loading,
-    /// It cannot be written.
+    /// It cannot be written; records wait until it can.
     Fails,
 }
 
-/// Whether a job was neither queued nor delivered since it was made.
-fn was_never_queued(job: &Job) -> bool {
-    !job.flags.has(JobFlags::DELIVERED) && !job.flags.has(JobFlags::BROADCAST_QUEUED)
+impl Storage {
+    fn takes_records(self) -> bool {
+        matches!(self, Self::Works | Self::Fails)
+    }
 }
 
 impl Engine {
-    /// Says how the append only file is doing from now on.
-    pub fn set_storage(&mut self, now: Now, storage: Storage) {
-        self.now = now;
-        self.storage = storage;
-    }
-
     pub(super) fn log_loadjob(&mut self, r: JobRef) {
-        if self.config.aof == Aof::On {
-            let mut aof = core::mem::take(&mut self.out.aof);
-            self.write_loadjob(r, &mut aof);
-            self.out.aof = aof;
+        if self.storage.takes_records() {
+            let (view, out) = self.view_and_out();
+            view.write_loadjob(r, &mut out.aof);
         }
     }
 
-    fn write_loadjob(&self, r: JobRef, out: &mut Vec<u8>) {
-        let job = &self.jobs[r];
-        let queue = &self.queues[job.queue].name;
-        let nodes = self.jobs.may_have(r).iter().map(|node| self.cluster.id(*node));
-        let record = record_of(job, queue, self.now, RecordForm::ForFile, nodes);
-        aof_record::append_load_job(out, &record);
-    }
-
     pub(super) fn log_deljob(&mut self, r: JobRef) {
-        if self.config.aof == Aof::On {
+        if self.storage.takes_records() {
             aof_record::append_del_job(&mut self.out.aof, &self.jobs[r].id);
         }
     }
 
-    /// Makes a job of a record whose ID is not known here; unscheduled.
-    pub(super) fn register_record(&mut self, record: &JobRecord<'_>, form: RecordForm) -> JobRef {
+    /// What a record says of a job whose ID is not known here, as this node has it from now on.
+    pub(super) fn describe(&mut self, record: &JobRecord<'_>, form: RecordForm) -> NewJob {
         let now = self.now;
-        let expire_at = match form {
+        let record_flags = JobFlags(record.flags);
+        let (expiry_at, mut flags) = match form {
             RecordForm::ForPeers => {
                 let at_secs = now.wall.secs() + u64::from(record.expiry);
-                now.mono_at(UnixMs(at_secs * 1000))
+                (at_secs, record_flags.without(JobFlags::DELIVERED))
             }
-            RecordForm::ForFile => now.mono_at(UnixMs(u64::from(record.expiry) * 1000)),
+            RecordForm::ForFile => (u64::from(record.expiry), record_flags),
         };
         let mut may_have = NodeSet::default();
         for id in record.nodes {
@@ -133,45 +123,37 @@ impl Engine {
                 self.jobs.sets().add(&mut may_have, node);
             }
         }
-        let queue = self.queues.entry(record.queue);
-        self.queues.use_name(queue);
-        let mut job = Job::new(NewJob {
+        let mut requeue_at = MonoMs::NEVER;
+        if record.retry_secs > 0 {
+            let wait_secs = u64::from(record.delay_secs) + u64::from(record.retry_secs);
+            requeue_at = self.with_jitter(now.mono.plus_ms(wait_secs * 1000));
+            flags = flags.with(JobFlags::BROADCAST_WILLQUEUE);
+        }
+        NewJob {
             id: record.id,
             ctime: record.ctime,
             body: memory::copy_of(record.body),
-            queue,
-            expire_at,
-            requeue_at: MonoMs::NEVER,
+            queue: self.queues.entry(record.queue),
+            expire_at: now.mono_at(UnixMs(expiry_at * 1000)),
+            requeue_at,
             delay_secs: record.delay_secs,
             retry_secs: record.retry_secs,
             repl: record.repl,
+            nack_count: record.nacks,
+            delivery_count: record.deliveries,
+            flags,
             may_have,
-        });
-        job.nack_count = record.nacks;
-        job.delivery_count = record.deliveries;
-        job.flags = JobFlags(record.flags);
-        if form == RecordForm::ForPeers {
-            job.flags.clear(JobFlags::DELIVERED);
         }
-        if record.retry_secs > 0 {
-            let wait_secs = u64::from(record.delay_secs) + u64::from(record.retry_secs);
-            job.requeue_at = self.with_time_error(now.mono.plus_ms(wait_secs * 1000));
-            job.flags.set(JobFlags::BROADCAST_WILLQUEUE);
-        }
-        self.jobs.insert(job)
     }
 
-    /// Takes in a record of the append only file, without writing it there again.
-    pub fn load(&mut self, now: Now, record: &AofRecord<'_>) {
-        self.now = now;
-        let aof = core::mem::replace(&mut self.config.aof, Aof::Off);
+    /// Takes in a record of the append only file.
+    pub(super) fn on_record(&mut self, record: &AofRecord<'_>) {
         match record {
             AofRecord::DelJob(id) => {
                 self.delete(id);
             }
             AofRecord::LoadJob(record) => self.load_job(record),
         }
-        self.config.aof = aof;
     }
 
     /// A later record of a known job replaces the earlier one: the file may hold both
@@ -184,35 +166,30 @@ impl Engine {
         if u64::from(record.expiry) <= self.now.wall.secs() {
             return;
         }
-        let r = self.register_record(record, RecordForm::ForFile);
-        self.jobs.add_may_have(r, ME);
-        self.set_requeue_after_load(r);
+        let mut new = self.describe(record, RecordForm::ForFile);
+        self.jobs.sets().add(&mut new.may_have, ME);
+        self.set_requeue_after_load(&mut new);
         let was_queued = record.state == JobState::Queued.number();
-        let job = &self.jobs[r];
-        let spent = job.is_at_most_once() && job.flags.has(JobFlags::DELIVERED);
-        if was_queued && !spent && self.config.enqueue_at_load == EnqueueAtLoad::Yes {
-            self.enqueue_silently(r);
+        if was_queued && !new.is_spent() && self.config.enqueue_at_load == EnqueueAtLoad::Yes {
+            self.register_queued(new);
         } else {
-            self.jobs.reschedule(r);
+            self.register(new);
         }
     }
 
     /// Differs from C, which lets a delayed job wait for its whole delay and its retry
     /// again: a job whose delay is not over comes at its due time, any other after its
     /// retry.
-    fn set_requeue_after_load(&mut self, r: JobRef) {
-        let job = &self.jobs[r];
-        let due_ms = job.ctime / 1_000_000 + u64::from(job.delay_secs) * 1000;
-        if job.delay_secs > 0 && due_ms > self.now.wall.0 {
-            let due_at = self.now.mono_at(UnixMs(due_ms));
-            let job = &mut self.jobs[r];
-            job.requeue_at = due_at;
-            job.flags.clear(JobFlags::BROADCAST_WILLQUEUE);
-        } else if !job.is_at_most_once() {
-            self.jobs[r].requeue_at = self.retry_at(r);
-        } else if self.config.enqueue_at_load == EnqueueAtLoad::Yes && was_never_queued(job) {
+    fn set_requeue_after_load(&mut self, new: &mut NewJob) {
+        let due_ms = new.ctime / 1_000_000 + u64::from(new.delay_secs) * 1000;
+        if new.delay_secs > 0 && due_ms > self.now.wall.0 {
+            new.requeue_at = self.now.mono_at(UnixMs(due_ms));
+            new.flags = new.flags.without(JobFlags::BROADCAST_WILLQUEUE);
+        } else if !new.is_at_most_once() {
+            new.requeue_at = self.retry_at(new.retry_secs);
+        } else if self.config.enqueue_at_load == EnqueueAtLoad::Yes && new.was_never_queued() {
             // Its delay ended while the server was down.
-            self.jobs[r].requeue_at = self.now.mono;
+            new.requeue_at = self.now.mono;
         }
     }
 
@@ -225,10 +202,22 @@ impl Engine {
             slot = r.slot() + 1;
             let job = &self.jobs[r];
             if (job.is_active() && !job.is_spent()) || job.is_queued() {
-                self.write_loadjob(r, out);
+                self.view().write_loadjob(r, out);
             }
         }
         (slot, More::Yes)
+    }
+}
+
+impl View<'_> {
+    fn write_loadjob(&self, r: JobRef, out: &mut Vec<u8>) {
+        let job = &self.jobs[r];
+        let nodes = self.jobs.may_have(r).iter().map(|node| self.cluster.id(*node));
+        let queue = &self.queues[job.queue].name;
+        aof_record::append_load_job(
+            out,
+            &record_of(job, queue, self.now, RecordForm::ForFile, nodes),
+        );
     }
 }
 
@@ -341,8 +330,10 @@ mod tests {
     }
 
     fn engine(enqueue_at_load: EnqueueAtLoad, now: Now) -> Engine {
-        let config = EngineConfig { aof: Aof::On, enqueue_at_load, ..EngineConfig::default() };
-        Engine::new(config, ME, [7; 32], now)
+        let config = EngineConfig { enqueue_at_load, ..EngineConfig::default() };
+        let mut engine = Engine::new(config, ME, [7; 32], now);
+        engine.set_storage(now, Storage::Works);
+        engine
     }
 
     const PEER: NodeId = NodeId([b'b'; 40]);

@@ -7,13 +7,14 @@
 //! others have the job, one of them is told to queue it and the job is dropped here.
 
 use crate::base::ids::{JobId, NodeId};
+use crate::base::time::MonoMs;
 use crate::proto::bus::{self, JobsFrame, Message, MessageFlags};
 use crate::proto::job_record::{JobRecord, NodeIds};
 
 use super::Engine;
-use super::delivery::Nack;
-use super::jobs::Replication;
-use super::jobs::job::{Job, JobFlags, JobRef};
+use super::blocked::Wait;
+use super::command::Call;
+use super::jobs::{CopyWait, JobFlags, JobRef, Nack, NewJob};
 use super::node_set::{ME, NodeRef};
 use super::records::{RecordForm, Storage, record_of};
 
@@ -52,14 +53,14 @@ impl Engine {
                 added += 1;
             }
         }
-        let confirmed = self.jobs.confirmed(r);
+        let copies = self.jobs.copies(r);
         let (done, waiting): (Vec<NodeRef>, Vec<NodeRef>) = self
             .jobs
             .may_have(r)
             .iter()
             .copied()
             .filter(|node| *node != ME)
-            .partition(|node| confirm == Confirm::No || confirmed.contains(node));
+            .partition(|node| confirm == Confirm::No || copies.contains(node));
         self.send_job(r, &waiting, MessageFlags::NONE);
         if confirm == Confirm::No || added > 0 {
             self.send_job(r, &done, MessageFlags::NOREPLY);
@@ -82,47 +83,44 @@ impl Engine {
         });
     }
 
-    /// Begins the wait for copies of a job that was just made.
-    pub(super) fn await_copies(&mut self, r: JobRef, mut replication: Replication, count: usize) {
-        let retry_at = self.ask_again_at(&self.jobs[r]);
-        replication.retry_at = retry_at;
-        self.jobs.await_replication(r, replication);
-        self.replicating.insert((retry_at, r));
-        self.jobs.reschedule(r);
+    /// Takes in a job that is new here, and whose producer waits for `count` copies on other
+    /// nodes until the deadline.
+    pub(super) fn await_copies(
+        &mut self,
+        call: &Call<'_>,
+        new: NewJob,
+        count: usize,
+        deadline: MonoMs,
+    ) {
+        let wait = CopyWait {
+            client: call.client,
+            resp: call.resp,
+            copies: if self.takes_no_copies() { vec![] } else { vec![ME] },
+            ask_at: self.ask_again_at(new.body.len()),
+        };
+        self.queues.use_name(new.queue);
+        let r = self.jobs.insert_waiting(new, wait);
+        self.blocked.begin(call.client, Wait::Copies(r), deadline);
         self.replicate(r, count, Confirm::Yes);
     }
 
-    fn ask_again_at(&self, job: &Job) -> crate::base::time::MonoMs {
-        let transfer_ms = job.body.len() as u64 / SLOW_LINK_BYTES_PER_MS;
+    fn ask_again_at(&self, body_len: usize) -> MonoMs {
+        let transfer_ms = body_len as u64 / SLOW_LINK_BYTES_PER_MS;
         self.now.mono.plus_ms(ADD_NODE_AFTER_MS + transfer_ms)
     }
 
     /// The producer still waits: one more node is asked.
     pub(super) fn replicate_again(&mut self, r: JobRef) {
-        let retry_at = self.ask_again_at(&self.jobs[r]);
-        let replication = self.jobs.replication_mut(r).expect("only waiting jobs ask again");
-        let earlier_at = core::mem::replace(&mut replication.retry_at, retry_at);
-        self.replicating.remove(&(earlier_at, r));
-        self.replicating.insert((retry_at, r));
+        let ask_at = self.ask_again_at(self.jobs[r].body.len());
+        self.jobs.ask_again(r, ask_at);
         self.replicate(r, 1, Confirm::Yes);
-    }
-
-    /// The wait for copies is over, one way or the other; the job is active.
-    pub(super) fn end_replication(&mut self, r: JobRef) -> Option<Replication> {
-        let replication = self.jobs.end_replication(r)?;
-        self.replicating.remove(&(replication.retry_at, r));
-        Some(replication)
     }
 
     /// GOTJOB: a node has a copy.
     pub(super) fn on_got_job(&mut self, from: NodeRef, id: JobId) {
         let Some(r) = self.jobs.find(&id) else { return };
         let wanted = usize::from(self.jobs[r].repl);
-        let Some(replication) = self.jobs.replication_mut(r) else { return };
-        if !replication.confirmed.contains(&from) {
-            replication.confirmed.push(from);
-        }
-        if replication.confirmed.len() >= wanted {
+        if self.jobs.add_copy(r, from).is_some_and(|copies| copies >= wanted) {
             self.replication_achieved(r);
         }
     }
@@ -130,13 +128,13 @@ impl Engine {
     /// Enough nodes have the job, or a consumer has it acknowledged already: the
     /// producer gets its ID. An external job is then gone from here.
     pub(super) fn replication_achieved(&mut self, r: JobRef) -> Kept {
-        let replication = self.end_replication(r).expect("the job waits for copies");
+        let wait = self.jobs.end_wait(r);
         let id = self.jobs[r].id;
-        self.blocked.end(replication.client);
-        self.reply(replication.client, replication.resp).status(id.0);
-        self.resume(replication.client);
+        self.blocked.end(wait.client);
+        self.reply(wait.client, wait.resp).status(id.0);
+        self.resume(wait.client);
         if !self.jobs.may_have(r).contains(&ME) {
-            self.enqueue_elsewhere(r, &replication.confirmed);
+            self.enqueue_elsewhere(r, &wait.copies);
             self.forget(r);
             return Kept::No;
         }
@@ -144,13 +142,11 @@ impl Engine {
         Kept::Yes
     }
 
-    /// A job that its producer was promised goes to its queue, now or after its delay,
-    /// and into the append only file.
+    /// A job that its producer was promised goes to its queue, unless it is delayed, and into
+    /// the append only file.
     pub(super) fn release_to_queue(&mut self, r: JobRef) {
         if self.jobs[r].delay_secs == 0 {
             self.enqueue(r, Nack::No);
-        } else {
-            self.jobs.reschedule(r);
         }
         self.log_loadjob(r);
     }
@@ -172,14 +168,7 @@ impl Engine {
     pub(super) fn abandon_replication(&mut self, r: JobRef) {
         let id = self.jobs[r].id;
         self.tell_holders(r, MessageFlags::NONE, &Message::DelJob(id));
-        self.end_replication(r);
         self.forget(r);
-    }
-
-    /// Drops a job that nothing outside knows to be here.
-    pub(super) fn forget(&mut self, r: JobRef) {
-        let job = self.jobs.remove(r);
-        self.queues.release_name(job.queue);
     }
 
     /// REPLJOB: a node wants a copy kept here.
@@ -197,10 +186,10 @@ impl Engine {
         match self.jobs.find(&record.id) {
             Some(r) => self.add_holders(r, record.nodes),
             None => {
-                let r = self.register_record(record, RecordForm::ForPeers);
+                let mut new = self.describe(record, RecordForm::ForPeers);
+                new.flags = new.flags.with(JobFlags::BROADCAST_QUEUED);
+                let r = self.register(new);
                 self.jobs.add_may_have(r, ME);
-                self.jobs[r].flags.set(JobFlags::BROADCAST_QUEUED);
-                self.jobs.reschedule(r);
                 self.log_loadjob(r);
             }
         }

@@ -19,8 +19,7 @@ use crate::proto::bus::{Abilities, MessageFlags, YourJobs};
 use crate::proto::job_record::JobRecord;
 
 use super::Engine;
-use super::delivery::Nack;
-use super::jobs::job::{JobFlags, JobRef};
+use super::jobs::{JobRef, Nack};
 use super::node_set::{ME, NodeRef};
 use super::queue::QueueRef;
 use super::records::RecordForm;
@@ -184,7 +183,7 @@ impl Engine {
                 continue;
             }
             let r = match self.jobs.find(&record.id) {
-                Some(r) if self.jobs.replication(r).is_some() => continue,
+                Some(r) if self.jobs.copy_wait(r).is_some() => continue,
                 Some(r) => {
                     self.add_holders(r, record.nodes);
                     self.jobs.add_may_have(r, from);
@@ -194,16 +193,10 @@ impl Engine {
             };
             // Differs from C, which does so for a queued one too: its next requeue would be
             // silent then, and others would queue it beside.
-            if !self.jobs[r].is_queued() {
-                self.jobs[r].flags.clear(JobFlags::BROADCAST_QUEUED);
+            if self.jobs[r].is_active() {
+                self.jobs.hold_as_first(r, self.now.mono);
             }
-            // One that is queued here already stays as it is: no time of its own is left to it.
-            if self.jobs[r].is_active() && self.jobs[r].is_at_most_once() {
-                self.jobs[r].requeue_at = self.now.mono;
-            }
-            let queued = self.enqueue(r, Nack::No);
-            self.jobs.reschedule(r);
-            if queued {
+            if self.enqueue(r, Nack::No) {
                 let queue = self.queues.revive(self.jobs[r].queue, self.now.mono);
                 queue.imports.count(self.now.mono, from);
             }
@@ -212,7 +205,8 @@ impl Engine {
 
     /// A job that came from one of its holders and is new here.
     fn take_in(&mut self, from: NodeRef, record: &JobRecord<'_>) -> JobRef {
-        let r = self.register_record(record, RecordForm::ForPeers);
+        let new = self.describe(record, RecordForm::ForPeers);
+        let r = self.register(new);
         self.jobs.add_may_have(r, from);
         self.jobs.add_may_have(r, ME);
         self.log_loadjob(r);

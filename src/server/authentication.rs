@@ -49,7 +49,7 @@ fn is_same(password: &[u8], given: &[u8]) -> bool {
 /// clients begin. Nothing is changed unless everything in it is right.
 pub fn hello(server: &mut Server, call: &Call<'_>) -> Outcome {
     if call.args.len() == 1 {
-        server.engine.hello(call.client, call.resp);
+        server.engine.hello(server.clock.now, call.client, call.resp);
         return Outcome::Done;
     }
     match greet(server, call) {

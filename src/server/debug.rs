@@ -7,7 +7,7 @@ use crate::base::number;
 use crate::engine::More;
 use crate::engine::command::{Call, Outcome};
 use crate::engine::error::CommandError;
-use crate::engine::jobs::job::Job;
+use crate::engine::jobs::Job;
 use crate::server::shutdown::RewriteFirst;
 use crate::server::{Server, config_file};
 

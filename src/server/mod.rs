@@ -70,7 +70,6 @@ use crate::base::limits::{BUS_PORT_OFFSET, TIMER_QUANTUM};
 use crate::base::memory;
 use crate::base::time::MonoMs;
 use crate::engine::command::Call;
-use crate::engine::config::Aof;
 use crate::engine::{Engine, More};
 use crate::net::input::ReadBuffer;
 use crate::net::listener::{ListenError, Listener};
@@ -198,7 +197,7 @@ impl Server {
             Some(me) => me,
             None => NodeId::from_random(random()?),
         };
-        let mut engine = Engine::new(config.for_engine(Aof::Off), me, random()?, clock.now);
+        let mut engine = Engine::new(config.for_engine(), me, random()?, clock.now);
         engine.load_nodes(clock.now, &lines);
         engine.out.save_nodes = lines.is_empty();
         let mut server = Self {
@@ -363,7 +362,7 @@ impl Server {
     pub fn set_config(&mut self, config: Config) {
         let old = std::mem::replace(&mut self.config, config);
         self.persistence.set_config(&self.config);
-        self.engine.set_config(self.clock.now, self.engine_config());
+        self.engine.set_config(self.clock.now, self.config.for_engine());
         // Without a limit no command measures any more, and the last level would stay.
         self.measure_memory();
         if old.hz != self.config.hz {

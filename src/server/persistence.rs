@@ -23,7 +23,6 @@ use crate::base::reason::reason;
 use crate::base::time::{MonoMs, Now};
 use crate::engine::More;
 use crate::engine::command::{Call, Outcome};
-use crate::engine::config::{Aof as EngineAof, EngineConfig};
 use crate::engine::records::Storage;
 use crate::store::aof::{
     Aof, AofOptions, AofState, IncrementalSync, LastRewrite, SyncDuringRewrite, SyncPolicy,
@@ -115,14 +114,12 @@ impl Persistence {
         self.aof.reset_statistics();
     }
 
-    fn engine_aof(&self) -> EngineAof {
-        if self.aof.takes_records() { EngineAof::On } else { EngineAof::Off }
-    }
-
     /// How the file is doing, for the engine.
     pub fn storage(&self) -> Storage {
         if self.is_loading() {
             Storage::Loading
+        } else if !self.aof.takes_records() {
+            Storage::Off
         } else if self.aof.failure().is_some() {
             Storage::Fails
         } else {
@@ -263,7 +260,7 @@ impl Server {
             return Ok(());
         }
         self.config.aof_enqueue_jobs_once = false;
-        self.engine.set_config(self.clock.now, self.engine_config());
+        self.engine.set_config(self.clock.now, self.config.for_engine());
         if let Some(path) = &self.config.config_file {
             match config_file::rewrite(path, &self.config) {
                 Ok(()) => {
@@ -303,7 +300,7 @@ impl Server {
         let mut reader = reader.ok_or("there is no append only file")?;
         let now = self.clock.now;
         // The jobs go from memory only.
-        self.engine.set_config(now, self.config.for_engine(EngineAof::Off));
+        self.engine.set_storage(now, Storage::Loading);
         while self.engine.flush(now, FLUSHED_AT_ONCE) == More::Yes {}
         let loaded = reader.read(usize::MAX, |record| self.engine.load(now, record));
         self.tell_engine();
@@ -353,18 +350,9 @@ impl Server {
         }
     }
 
-    /// Tells the engine whether records are wanted and how the disk is doing.
+    /// Reports to the engine how the append only file is doing.
     fn tell_engine(&mut self) {
-        let now = self.clock.now;
-        if self.engine.config().aof != self.persistence.engine_aof() {
-            self.engine.set_config(now, self.engine_config());
-        }
-        self.engine.set_storage(now, self.persistence.storage());
-    }
-
-    /// What the engine is to know of the settings.
-    pub(super) fn engine_config(&self) -> EngineConfig {
-        self.config.for_engine(self.persistence.engine_aof())
+        self.engine.set_storage(self.clock.now, self.persistence.storage());
     }
 
     /// Turns the append only file on or off. For CONFIG SET; an error is for its client.

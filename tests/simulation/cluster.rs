@@ -21,7 +21,7 @@ use disque::proto::reply_reader::Value;
 use crate::disk::Faults;
 use crate::network::{Arrival, Network, Room};
 use crate::node::{Doom, Moment, Node, PORT, State, Words, run_slice};
-use crate::storage::{Crash, LostSince};
+use crate::storage::{AppendOnly, Crash, LostSince};
 
 pub struct Sim {
     pub now_ms: u64,
@@ -67,13 +67,13 @@ pub fn seed_bytes(seed: u64, salt: u16) -> [u8; 32] {
 
 impl Sim {
     /// Nodes that do not know each other.
-    pub fn new(seed: u64, node_count: u16, config: &EngineConfig) -> Self {
+    pub fn new(seed: u64, node_count: u16, config: &EngineConfig, append_only: AppendOnly) -> Self {
         let mut rng = Rng::from_seed(seed_bytes(seed, 0xff));
         let config = EngineConfig { port: PORT, ..config.clone() };
         let nodes = (0..node_count)
             .map(|n| {
                 let id = NodeId::from_random(rng.bytes());
-                Node::new(n, id, seed_bytes(seed, n), &config)
+                Node::new(n, id, seed_bytes(seed, n), &config, append_only)
             })
             .collect();
         Self {
@@ -171,7 +171,8 @@ impl Sim {
     /// Answers HELLO, which is the server's command.
     pub fn hello(&mut self, node: usize) -> Value {
         let client = self.connect_client(node, Resp::V2);
-        self.nodes[node].engine.hello(client, Resp::V2);
+        let now = self.now(node);
+        self.nodes[node].engine.hello(now, client, Resp::V2);
         self.settle(node);
         let (_, reply) = self.take_replies(node, client).pop().expect("HELLO is answered");
         self.disconnect_client(node, client);

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use disque::base::ids::{ClientId, JobId};
 use disque::base::rng::Rng;
-use disque::engine::config::{Aof, EngineConfig, EnqueueAtLoad};
+use disque::engine::config::{EngineConfig, EnqueueAtLoad};
 use disque::proto::aof_record::{self, AofRecord};
 use disque::proto::reply::Resp;
 use disque::proto::reply_reader::Value;
@@ -18,7 +18,7 @@ use disque::proto::reply_reader::Value;
 use crate::cluster::{Sim, seed_bytes};
 use crate::mishaps;
 use crate::node::State;
-use crate::storage::LostSince;
+use crate::storage::{AppendOnly, LostSince};
 
 const STEPS: u32 = 200;
 /// Jobs outlive the run.
@@ -59,7 +59,7 @@ struct Run {
 /// Runs a node through all of it; returns a hash of what happened.
 pub fn one_disk(seed: u64) -> u64 {
     let mut rng = Rng::from_seed(seed_bytes(seed, 0xd1));
-    let mut sim = Sim::new(seed, 1, &EngineConfig { aof: Aof::On, ..EngineConfig::default() });
+    let mut sim = Sim::new(seed, 1, &EngineConfig::default(), AppendOnly::Yes);
     sim.quantum_max = [1, 4, 64][rng.index(3)];
     sim.nodes[0].storage.set_options(mishaps::draw_options(&mut rng));
     let client = sim.connect_client(0, Resp::V2);

@@ -16,14 +16,14 @@ use disque::proto::reply_reader::Value;
 use crate::cluster::Sim;
 use crate::network::FOREIGN_LINK;
 use crate::node::PORT;
-use crate::storage::Crash;
+use crate::storage::{AppendOnly, Crash};
 
 const NODE_TIMEOUT_MS: u64 = 2000;
 
 /// Nodes that do not know each other.
 fn separate(count: u16) -> Sim {
     let config = EngineConfig { node_timeout_ms: NODE_TIMEOUT_MS, ..EngineConfig::default() };
-    Sim::new(1, count, &config)
+    Sim::new(1, count, &config, AppendOnly::No)
 }
 
 /// Nodes that all know each other and have links.

@@ -10,6 +10,7 @@ use proptest::prelude::*;
 
 use crate::cluster::{Checks, Sim};
 use crate::node::Words;
+use crate::storage::AppendOnly;
 
 struct Node {
     sim: Sim,
@@ -18,7 +19,7 @@ struct Node {
 
 impl Node {
     fn new() -> Self {
-        let mut sim = Sim::new(1, 1, &EngineConfig::default());
+        let mut sim = Sim::new(1, 1, &EngineConfig::default(), AppendOnly::No);
         let client = sim.connect_client(0, Resp::V2);
         Self { sim, client }
     }

@@ -16,7 +16,7 @@ use disque::proto::reply::Resp;
 use disque::proto::reply_reader::{ReplyReader, Value};
 
 use crate::clock::Clock;
-use crate::storage::{Crash, Storage};
+use crate::storage::{AppendOnly, Crash, Storage};
 
 /// The client port of every node.
 pub const PORT: u16 = 7711;
@@ -79,10 +79,16 @@ pub struct Node {
 
 impl Node {
     /// A node that was never started before.
-    pub fn new(number: u16, id: NodeId, seed: [u8; 32], config: &EngineConfig) -> Self {
+    pub fn new(
+        number: u16,
+        id: NodeId,
+        seed: [u8; 32],
+        config: &EngineConfig,
+        append_only: AppendOnly,
+    ) -> Self {
         let clock = Clock::default();
         let mut engine = Engine::new(config.clone(), id, seed, clock.at(0));
-        let mut storage = Storage::new(Rng::from_seed(seed));
+        let mut storage = Storage::new(Rng::from_seed(seed), append_only);
         storage.start(&mut engine, clock.at(0));
         engine.out.save_nodes = true;
         storage.save_nodes(&mut engine, 0);

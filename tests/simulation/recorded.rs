@@ -12,6 +12,7 @@ use disque::proto::nodes_conf::{LinkState, NodeLine};
 
 use crate::cluster::{Checks, Sim};
 use crate::network::FOREIGN_LINK;
+use crate::storage::AppendOnly;
 
 const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 200));
 
@@ -30,7 +31,7 @@ fn recorded() -> Vec<Vec<u8>> {
 
 /// A node that knows the senders.
 fn acquainted() -> Sim {
-    let mut sim = Sim::new(1, 1, &EngineConfig::default());
+    let mut sim = Sim::new(1, 1, &EngineConfig::default(), AppendOnly::No);
     sim.checks = Checks::WhenAsked;
     let now = sim.now(0);
     for frame in recorded() {

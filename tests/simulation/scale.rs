@@ -15,7 +15,7 @@ use disque::proto::reply::Resp;
 
 use crate::cluster::{Checks, Sim};
 use crate::node::{PORT, State};
-use crate::storage::Crash;
+use crate::storage::{AppendOnly, Crash};
 
 const QUIET_SECS: u64 = 20;
 const CUT_SECS: u64 = 40;
@@ -72,7 +72,7 @@ impl Figures {
 }
 
 pub fn measure(node_count: u16) -> Figures {
-    let mut sim = Sim::new(1, node_count, &EngineConfig::default());
+    let mut sim = Sim::new(1, node_count, &EngineConfig::default(), AppendOnly::No);
     sim.checks = Checks::WhenAsked;
     let formed_ms = form(&mut sim);
     // Reconnects and handshakes that were under way are over.

@@ -57,7 +57,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use disque::base::ids::{ClientId, JobId};
-use disque::engine::config::{Aof, EngineConfig, Eviction};
+use disque::engine::config::{EngineConfig, Eviction};
 use disque::proto::aof_record::{self, AofRecord};
 use disque::proto::quoting;
 use disque::proto::reply::Resp;
@@ -65,7 +65,7 @@ use disque::proto::reply_reader::Value;
 
 use crate::cluster::Sim;
 use crate::node::Words;
-use crate::storage::Crash;
+use crate::storage::{AppendOnly, Crash};
 
 pub fn play_all() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/simulation/scripts");
@@ -124,14 +124,13 @@ fn play(script: &str) -> String {
 
 impl Player {
     fn new(words: &str) -> Self {
-        let (count, aof) = match words.strip_suffix(" aof") {
-            Some(count) => (count, Aof::On),
-            None => (words, Aof::Off),
+        let (count, append_only) = match words.strip_suffix(" aof") {
+            Some(count) => (count, AppendOnly::Yes),
+            None => (words, AppendOnly::No),
         };
         let node_count: u16 = count.trim().parse().expect("a number of nodes");
-        let config =
-            EngineConfig { aof, node_timeout_ms: NODE_TIMEOUT_MS, ..EngineConfig::default() };
-        let mut sim = Sim::new(1, node_count, &config);
+        let config = EngineConfig { node_timeout_ms: NODE_TIMEOUT_MS, ..EngineConfig::default() };
+        let mut sim = Sim::new(1, node_count, &config, append_only);
         sim.network.delay_ms = (1, 1);
         let aof_shown = vec![0; usize::from(node_count)];
         Self { sim, clients: BTreeMap::new(), jobs: Vec::new(), aof_shown }

@@ -10,7 +10,6 @@ use std::path::Path;
 use disque::base::rng::Rng;
 use disque::base::time::{MonoMs, Now};
 use disque::engine::command::{self, Flags};
-use disque::engine::config::Aof as EngineAof;
 use disque::engine::records::Storage as Health;
 use disque::engine::{Engine, More};
 use disque::store::aof::{
@@ -65,7 +64,15 @@ impl LostSince {
     pub const EVERYTHING: Self = Self(0);
 }
 
+/// Whether a node keeps an append only file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AppendOnly {
+    No,
+    Yes,
+}
+
 pub struct Storage {
+    append_only: AppendOnly,
     pub disk: Disk,
     aof: Aof<Disk>,
     options: AofOptions,
@@ -87,14 +94,15 @@ pub struct Storage {
 
 impl Storage {
     /// An empty disk.
-    pub fn new(rng: Rng) -> Self {
-        Self::on(Disk::new(rng, STEP_MS_MAX))
+    pub fn new(rng: Rng, append_only: AppendOnly) -> Self {
+        Self::on(Disk::new(rng, STEP_MS_MAX), append_only)
     }
 
     /// Nothing is known yet of what the disk holds.
-    fn on(disk: Disk) -> Self {
+    fn on(disk: Disk, append_only: AppendOnly) -> Self {
         let aof = Aof::new(AOF_PATH.into(), OPTIONS, disk.clone());
         Self {
+            append_only,
             disk,
             aof,
             options: OPTIONS,
@@ -131,7 +139,7 @@ impl Storage {
                 self.disk.lose(&path);
             }
         }
-        if engine.config().aof == EngineAof::Off {
+        if self.append_only == AppendOnly::No {
             return;
         }
         engine.set_storage(now, Health::Loading);
@@ -175,9 +183,17 @@ impl Storage {
             self.rewrite_some(engine, slice);
         }
         self.note_failure(now, sim_ms);
-        engine.set_storage(now, if self.fails() { Health::Fails } else { Health::Works });
+        engine.set_storage(now, self.health());
         self.check_length();
         Ok(())
+    }
+
+    fn health(&self) -> Health {
+        match self.append_only {
+            AppendOnly::No => Health::Off,
+            AppendOnly::Yes if self.fails() => Health::Fails,
+            AppendOnly::Yes => Health::Works,
+        }
     }
 
     pub fn fails(&self) -> bool {
@@ -307,7 +323,12 @@ impl Storage {
         }
         let aof = Aof::new(AOF_PATH.into(), self.options, self.disk.clone());
         let inherited = if crash == Crash::PowerLost { LostSince::NOTHING } else { unsynced_since };
-        *self = Self { aof, options: self.options, inherited, ..Self::on(self.disk.clone()) };
+        *self = Self {
+            aof,
+            options: self.options,
+            inherited,
+            ..Self::on(self.disk.clone(), self.append_only)
+        };
         lost_since
     }
 

@@ -14,6 +14,7 @@ use disque::proto::reply_reader::Value;
 
 use crate::checkers::{Row, Shown, Stories, Story, Waits, distinct};
 use crate::cluster::Sim;
+use crate::storage::AppendOnly;
 
 const QUEUES: [&str; 3] = ["red", "green", "blue"];
 const STEPS: u32 = 120;
@@ -50,7 +51,7 @@ pub fn one_node(seed: u64) -> u64 {
     let mut seed_bytes = [0xee; 32];
     seed_bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let mut rng = Rng::from_seed(seed_bytes);
-    let mut sim = Sim::new(seed, 1, &EngineConfig::default());
+    let mut sim = Sim::new(seed, 1, &EngineConfig::default(), AppendOnly::No);
     sim.quantum_max = [1, 3, 64][rng.index(3)];
     let producer = sim.connect_client(0, Resp::V2);
     let consumers = core::array::from_fn(|_| sim.connect_client(0, Resp::V2));

@@ -3,23 +3,32 @@
 use crate::base::ids::JobId;
 use crate::base::limits::COMMAND_SLICE;
 use crate::engine::Engine;
-use crate::engine::ack::Known;
+use crate::engine::ack::{NewlyAcked, Removed};
 use crate::engine::command::{Call, CommandResult, Outcome};
 use crate::engine::error::CommandError;
 
-use super::{Ids, LongCommand};
+use super::LongCommand;
 
 /// ACKJOB id [id ...] -> integer: how many were known here and not yet acked.
 ///
 /// Every ID is checked before any job is touched. No IDs at all: 0, as in C.
 pub fn ackjob(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
-    for_each_id(engine, call, |engine, id| engine.ack(id) == Known::Yes)
+    for_each_id(engine, call, |engine, id| engine.ack(id) == NewlyAcked::Yes)
 }
 
 /// FASTACK id [id ...] -> integer: how many were here. The jobs are dropped here and,
 /// with one message that may get lost, wherever they may be.
 pub fn fastack(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
-    for_each_id(engine, call, |engine, id| engine.fast_ack(id) == Known::Yes)
+    for_each_id(engine, call, |engine, id| engine.fast_ack(id) == Removed::Yes)
+}
+
+/// How far a command with many IDs has come.
+#[derive(Debug, Default)]
+pub struct Ids {
+    /// IDs handled.
+    done: usize,
+    /// What will be answered.
+    count: i64,
 }
 
 /// Does the same to every ID, in slices, and answers for how many it was true.

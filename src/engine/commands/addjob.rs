@@ -4,11 +4,9 @@ use crate::base::memory;
 use crate::base::time::{MonoMs, UnixMs};
 use crate::engine::Engine;
 use crate::engine::arguments::{Arguments, deadline, is};
-use crate::engine::blocked::Wait;
 use crate::engine::command::{Call, CommandResult, Outcome};
 use crate::engine::error::CommandError;
-use crate::engine::jobs::Replication;
-use crate::engine::jobs::job::{Job, JobRef, NewJob};
+use crate::engine::jobs::{JobFlags, NewJob};
 use crate::engine::node_set::NodeSet;
 use crate::engine::queue::QueueRef;
 use crate::engine::records::saturate_u32;
@@ -50,30 +48,28 @@ pub fn addjob(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     let request = parse(engine, call)?;
     let queue = engine.queues.find(request.queue);
     check(engine, &request, queue)?;
-    let r = make_job(engine, &request, queue);
-    let external = engine.takes_no_copies();
-    let copies_elsewhere = usize::from(request.repl) - usize::from(!external);
-    if request.copies == Copies::Awaited && copies_elsewhere > 0 {
-        let replication = Replication {
-            client: call.client,
-            resp: call.resp,
-            confirmed: if external { vec![] } else { vec![crate::engine::node_set::ME] },
-            retry_at: MonoMs::NEVER,
-        };
-        engine.blocked.begin(call.client, Wait::Replication(r), request.deadline);
-        engine.await_copies(r, replication, copies_elsewhere);
+    let new = describe(engine, &request, queue);
+    let id = new.id;
+    let is_external = engine.takes_no_copies();
+    let copies_elsewhere = usize::from(request.repl) - usize::from(!is_external);
+    if copies_elsewhere == 0 && request.delay_secs == 0 {
+        let r = engine.register_queued(new);
+        engine.log_loadjob(r);
+    } else if copies_elsewhere > 0 && request.copies == Copies::Awaited {
+        engine.await_copies(call, new, copies_elsewhere, request.deadline);
         return Ok(Outcome::Blocked);
-    }
-    let id = engine.jobs[r].id;
-    if copies_elsewhere > 0 {
-        engine.replicate(r, copies_elsewhere, Confirm::No);
-    }
-    if external {
-        let holders = engine.jobs.may_have(r).to_vec();
-        engine.enqueue_elsewhere(r, &holders);
-        engine.forget(r);
     } else {
-        engine.release_to_queue(r);
+        let r = engine.register(new);
+        if copies_elsewhere > 0 {
+            engine.replicate(r, copies_elsewhere, Confirm::No);
+        }
+        if is_external {
+            let holders = engine.jobs.may_have(r).to_vec();
+            engine.enqueue_elsewhere(r, &holders);
+            engine.forget(r);
+        } else {
+            engine.release_to_queue(r);
+        }
     }
     engine.reply(call.client, call.resp).status(id.0);
     Ok(Outcome::Done)
@@ -158,8 +154,8 @@ fn check(
     Ok(())
 }
 
-/// Registers the job, active and unscheduled.
-fn make_job(engine: &mut Engine, request: &AddJob<'_>, queue: Option<QueueRef>) -> JobRef {
+/// The job that is asked for, as it begins.
+fn describe(engine: &mut Engine, request: &AddJob<'_>, queue: Option<QueueRef>) -> NewJob {
     let now = engine.now;
     let random = engine.rng.bytes();
     let me = engine.cluster.my_id();
@@ -167,19 +163,19 @@ fn make_job(engine: &mut Engine, request: &AddJob<'_>, queue: Option<QueueRef>) 
     // C: job.c addjobCommand: the clock's milliseconds, and a counter within each.
     engine.last_ctime = (now.wall.0 * 1_000_000).max(engine.last_ctime + 1);
     let expire_at_secs = now.wall.secs() + u64::from(request.ttl_secs);
-    let may_have = if engine.takes_no_copies() { NodeSet::default() } else { NodeSet::me() };
-    let queue = queue.unwrap_or_else(|| engine.queues.entry(request.queue));
-    engine.queues.use_name(queue);
-    engine.jobs.insert(Job::new(NewJob {
+    NewJob {
         id,
         ctime: engine.last_ctime,
         body: memory::copy_of(request.body),
-        queue,
+        queue: queue.unwrap_or_else(|| engine.queues.entry(request.queue)),
         expire_at: now.mono_at(UnixMs(expire_at_secs * 1000)),
         requeue_at: now.mono.plus_ms(u64::from(request.delay_secs) * 1000),
         delay_secs: request.delay_secs,
         retry_secs: request.retry_secs,
         repl: request.repl,
-        may_have,
-    }))
+        nack_count: 0,
+        delivery_count: 0,
+        flags: JobFlags::default(),
+        may_have: if engine.takes_no_copies() { NodeSet::default() } else { NodeSet::me() },
+    }
 }

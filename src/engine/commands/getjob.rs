@@ -6,16 +6,15 @@ use crate::base::time::MonoMs;
 use crate::engine::arguments::{Arguments, deadline, is};
 use crate::engine::blocked::Counters;
 use crate::engine::command::{Call, CommandResult, Outcome};
-use crate::engine::delivery::write_row;
 use crate::engine::error::CommandError;
-use crate::engine::jobs::job::JobRef;
+use crate::engine::jobs::JobRef;
 use crate::engine::need_jobs::Need;
 use crate::engine::queue::QueueRef;
+use crate::engine::view::View;
 use crate::engine::{Engine, More};
-use crate::proto::reply::ReplyWriter;
-use crate::proto::request::Args;
+use crate::proto::reply::{ReplyWriter, Resp};
 
-use super::{LongCommand, Rows};
+use super::{Blocks, LongCommand};
 
 /// What happens when there is no job.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -24,54 +23,59 @@ enum IfEmpty {
     Answer,
 }
 
-struct GetJob {
+/// A GETJOB: what it asks for, and how far it has come.
+pub struct GetJob {
     count_max: usize,
     deadline: MonoMs,
     if_empty: IfEmpty,
     counters: Counters,
     /// Where the queue names begin, counted from the command's name.
     queues_at: usize,
+    /// The rows of the slices before this one.
+    encoded: Blocks,
+    row_count: usize,
+    /// Where the current pass over the queues goes on.
+    next_queue: usize,
+    found_in_pass: bool,
 }
 
 /// GETJOB [NOHANG] [TIMEOUT ms] [COUNT n] [WITHCOUNTERS] FROM queue [queue ...]
 /// -> array of `[queue, id, body]`, or a null array when there was none in time.
 ///
-/// The queues are looked at in the order given, one job from each, again and again
+/// The queues are tried in the order given, one job from each, again and again
 /// until there are `n` or none is left. A blocked client gets one job, whatever COUNT.
-/// Everything behind FROM is a queue's name. Every queue looked for comes into being.
+/// Everything behind FROM is a queue's name. Every queue tried comes into being.
 pub fn getjob(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
-    let request = parse(engine, call)?;
-    let names = call.args.from(request.queues_at);
-    let mut so_far = match engine.long_commands.remove(&call.client) {
-        Some(LongCommand::Rows(so_far)) => so_far,
-        Some(LongCommand::Answer(rest)) => return Ok(engine.tell(call, rest)),
-        _ => Rows::default(),
+    let mut getjob = match engine.long_commands.remove(&call.client) {
+        Some(LongCommand::GetJob(getjob)) => {
+            GetJob { deadline: GetJob::parse(call, engine.now.mono)?.deadline, ..getjob }
+        }
+        Some(LongCommand::Answer(rest)) => return Ok(engine.send_block(call, rest)),
+        _ => GetJob::parse(call, engine.now.mono)?,
     };
     let mut fetched = core::mem::take(&mut engine.fetched);
-    let more = fetch(engine, &names, &request, &mut so_far, &mut fetched);
+    let more = fetch(engine, call, &mut getjob, &mut fetched);
     let outcome = if more == More::Yes {
-        so_far.encoded.append(|block| {
-            engine.write_rows(&mut ReplyWriter::new(block, call.resp), &fetched, request.counters);
-        });
-        so_far.count += fetched.len();
-        engine.long_commands.insert(call.client, LongCommand::Rows(so_far));
+        getjob.encode(engine, call.resp, &fetched);
+        engine.long_commands.insert(call.client, LongCommand::GetJob(getjob));
         Ok(Outcome::Again)
-    } else if so_far.count + fetched.len() > 0 {
-        engine.reply(call.client, call.resp).array(so_far.count + fetched.len());
-        if so_far.count > 0 {
-            so_far.encoded.append(|block| {
-                let mut rows = ReplyWriter::new(block, call.resp);
-                engine.write_rows(&mut rows, &fetched, request.counters);
-            });
-            Ok(engine.tell(call, so_far.encoded))
+    } else if getjob.row_count + fetched.len() == 0 {
+        none_found(engine, call, &getjob)
+    } else {
+        engine.reply(call.client, call.resp).array(getjob.row_count + fetched.len());
+        if getjob.row_count > 0 {
+            getjob.encode(engine, call.resp, &fetched);
+            Ok(engine.send_block(call, getjob.encoded))
         } else {
-            let mut replies = core::mem::take(&mut engine.out.replies);
-            engine.write_rows(&mut replies.to(call.client, call.resp), &fetched, request.counters);
-            engine.out.replies = replies;
+            let (view, out) = engine.view_and_out();
+            write_rows(
+                view,
+                &mut out.replies.to(call.client, call.resp),
+                &fetched,
+                getjob.counters,
+            );
             Ok(Outcome::Done)
         }
-    } else {
-        none_found(engine, call, &request)
     };
     fetched.clear();
     engine.fetched = fetched;
@@ -81,30 +85,30 @@ pub fn getjob(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
 /// Fetches one job from each queue, again and again, for as long as a slice lasts.
 fn fetch(
     engine: &mut Engine,
-    names: &Args<'_>,
-    request: &GetJob,
-    so_far: &mut Rows,
+    call: &Call<'_>,
+    getjob: &mut GetJob,
     fetched: &mut Vec<JobRef>,
 ) -> More {
-    let mut bytes = so_far.encoded.byte_count();
+    let names = call.args.from(getjob.queues_at);
+    let mut bytes = getjob.encoded.byte_count();
     let slice_bytes_max = bytes + SLICE_BYTES;
     let mut opened: Option<(usize, QueueRef)> = None;
     for _ in 0..COMMAND_SLICE {
-        if so_far.count + fetched.len() == request.count_max || bytes >= GETJOB_REPLY_MAX {
+        if getjob.row_count + fetched.len() == getjob.count_max || bytes >= GETJOB_REPLY_MAX {
             return More::No;
         }
         if bytes >= slice_bytes_max {
             return More::Yes;
         }
-        if so_far.next_queue == names.len() {
-            if !so_far.found_in_pass {
+        if getjob.next_queue == names.len() {
+            if !getjob.found_in_pass {
                 return More::No;
             }
-            so_far.next_queue = 0;
-            so_far.found_in_pass = false;
+            getjob.next_queue = 0;
+            getjob.found_in_pass = false;
         }
-        let at = so_far.next_queue;
-        so_far.next_queue += 1;
+        let at = getjob.next_queue;
+        getjob.next_queue += 1;
         let q = match opened {
             Some((index, q)) if index == at => q,
             _ => engine.queues.open(&names[at], engine.now.mono),
@@ -113,7 +117,7 @@ fn fetch(
         if let Some(r) = engine.fetch_for_client(q) {
             bytes += names[at].len() + engine.jobs[r].body.len();
             fetched.push(r);
-            so_far.found_in_pass = true;
+            getjob.found_in_pass = true;
             engine.note_emptied(q);
         } else {
             engine.need_jobs(q, Need::ClientsWaiting);
@@ -122,60 +126,72 @@ fn fetch(
     More::Yes
 }
 
-fn none_found(engine: &mut Engine, call: &Call<'_>, request: &GetJob) -> CommandResult {
-    if request.if_empty == IfEmpty::Answer {
+fn none_found(engine: &mut Engine, call: &Call<'_>, getjob: &GetJob) -> CommandResult {
+    if getjob.if_empty == IfEmpty::Answer {
         engine.reply(call.client, call.resp).null_array();
         return Ok(Outcome::Done);
     }
     if engine.cluster.is_leaving() {
         return Err(CommandError::Leaving);
     }
-    let names = call.args.from(request.queues_at);
-    engine.wait_for_jobs(call, &names, request.counters, request.deadline);
+    let names = call.args.from(getjob.queues_at);
+    engine.wait_for_jobs(call, &names, getjob.counters, getjob.deadline);
     Ok(Outcome::Blocked)
 }
 
-impl Engine {
-    /// Writes a row for each of these jobs.
-    fn write_rows(&self, reply: &mut ReplyWriter<'_>, jobs: &[JobRef], counters: Counters) {
-        for &r in jobs {
-            let job = &self.jobs[r];
-            write_row(reply, &self.queues[job.queue].name, job, counters);
-        }
+/// Writes a row for each of these jobs.
+fn write_rows(view: View<'_>, reply: &mut ReplyWriter<'_>, jobs: &[JobRef], counters: Counters) {
+    for &r in jobs {
+        view.write_row(reply, r, counters);
     }
 }
 
-fn parse(engine: &Engine, call: &Call<'_>) -> Result<GetJob, CommandError> {
-    let mut request = GetJob {
-        count_max: 1,
-        deadline: MonoMs::NEVER,
-        if_empty: IfEmpty::Block,
-        counters: Counters::No,
-        queues_at: 0,
-    };
-    let mut arguments = Arguments::new(call.args, 1);
-    while let Some(option) = arguments.next() {
-        if is(option, "nohang") {
-            request.if_empty = IfEmpty::Answer;
-        } else if is(option, "withcounters") {
-            request.counters = Counters::Yes;
-        } else if is(option, "timeout") {
-            request.deadline = deadline(arguments.value()?, engine.now.mono)?;
-        } else if is(option, "count") {
-            let count = parse_i64(arguments.value()?).filter(|count| *count > 0);
-            let count = count.ok_or(CommandError::Count)?;
-            request.count_max = usize::try_from(count).unwrap_or(usize::MAX);
-        } else if is(option, "from") {
-            request.queues_at = arguments.position();
-            break;
-        } else {
+impl GetJob {
+    fn parse(call: &Call<'_>, now: MonoMs) -> Result<Self, CommandError> {
+        let mut getjob = Self {
+            count_max: 1,
+            deadline: MonoMs::NEVER,
+            if_empty: IfEmpty::Block,
+            counters: Counters::No,
+            queues_at: 0,
+            encoded: Blocks::default(),
+            row_count: 0,
+            next_queue: 0,
+            found_in_pass: false,
+        };
+        let mut arguments = Arguments::new(call.args, 1);
+        while let Some(option) = arguments.next() {
+            if is(option, "nohang") {
+                getjob.if_empty = IfEmpty::Answer;
+            } else if is(option, "withcounters") {
+                getjob.counters = Counters::Yes;
+            } else if is(option, "timeout") {
+                getjob.deadline = deadline(arguments.value()?, now)?;
+            } else if is(option, "count") {
+                let count = parse_i64(arguments.value()?).filter(|count| *count > 0);
+                let count = count.ok_or(CommandError::Count)?;
+                getjob.count_max = usize::try_from(count).unwrap_or(usize::MAX);
+            } else if is(option, "from") {
+                getjob.queues_at = arguments.position();
+                break;
+            } else {
+                return Err(CommandError::Syntax);
+            }
+        }
+        if getjob.queues_at == 0 || getjob.queues_at >= call.args.len() {
             return Err(CommandError::Syntax);
         }
+        Ok(getjob)
     }
-    if request.queues_at == 0 || request.queues_at >= call.args.len() {
-        return Err(CommandError::Syntax);
+
+    /// Encodes the rows of a slice, to be sent when it is known how many there are.
+    fn encode(&mut self, engine: &Engine, resp: Resp, fetched: &[JobRef]) {
+        self.encoded.append(|block| {
+            let mut reply = ReplyWriter::new(block, resp);
+            write_rows(engine.view(), &mut reply, fetched, self.counters);
+        });
+        self.row_count += fetched.len();
     }
-    Ok(request)
 }
 
 #[cfg(test)]
@@ -184,7 +200,6 @@ mod tests {
     use crate::base::ids::{ClientId, NodeId};
     use crate::base::time::{Now, UnixMs};
     use crate::engine::config::EngineConfig;
-    use crate::proto::reply::Resp;
 
     const NOW: Now = Now { wall: UnixMs(1_767_225_600_000), mono: MonoMs(86_400_000) };
 

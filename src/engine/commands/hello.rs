@@ -16,7 +16,7 @@ impl Engine {
     ///
     /// C: this node's address is empty until a peer told it; clients take that for the
     /// address they dialled.
-    pub fn hello(&mut self, client: ClientId, resp: Resp) {
+    pub(in crate::engine) fn on_hello(&mut self, client: ClientId, resp: Resp) {
         let lines = self.cluster.node_lines(self.now);
         let lines: Vec<NodeLine> = lines.chain(self.cluster.handshake_lines(self.now)).collect();
         let id = *self.cluster.my_id();

@@ -4,14 +4,13 @@ use crate::base::ids::JobId;
 use crate::base::time::{MonoMs, UnixMs};
 use crate::base::wheel::Scheduled as _;
 use crate::engine::Engine;
-use crate::engine::ack::Known;
+use crate::engine::ack::Removed;
 use crate::engine::ack_only::AckOnlyJob;
 use crate::engine::command::{Call, CommandResult, Outcome};
-use crate::engine::delivery::Nack;
 use crate::engine::error::CommandError;
-use crate::engine::jobs::job::JobRef;
-use crate::engine::node_set::NodeRef;
+use crate::engine::jobs::{JobRef, Nack};
 use crate::engine::records::expire_unix_secs;
+use crate::engine::view::View;
 use crate::proto::bus::{Message, MessageFlags};
 use crate::proto::reply::ReplyWriter;
 
@@ -24,20 +23,19 @@ fn id_argument(call: &Call<'_>) -> Result<JobId, CommandError> {
 /// SHOW id -> 15 pairs of name and value, or null for a job not known here.
 pub fn show(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     let id = id_argument(call)?;
-    let mut replies = core::mem::take(&mut engine.out.replies);
-    let mut reply = replies.to(call.client, call.resp);
-    if let Some(r) = engine.jobs.find(&id) {
-        engine.write_job(&mut reply, r);
-    } else if let Some(ack) = engine.ack_only.get(&id) {
-        engine.write_ack_only(&mut reply, &id, ack);
+    let (view, out) = engine.view_and_out();
+    let mut reply = out.replies.to(call.client, call.resp);
+    if let Some(r) = view.jobs.find(&id) {
+        view.write_job(&mut reply, r);
+    } else if let Some(ack) = view.ack_only.get(&id) {
+        view.write_ack_only(&mut reply, &id, ack);
     } else {
         reply.null_bulk();
     }
-    engine.out.replies = replies;
     Ok(Outcome::Done)
 }
 
-impl Engine {
+impl View<'_> {
     /// A job as SHOW and JSCAN REPLY all present it.
     pub(super) fn write_job(&self, reply: &mut ReplyWriter<'_>, r: JobRef) {
         let job = &self.jobs[r];
@@ -55,12 +53,17 @@ impl Engine {
         write_integer(reply, "ctime", job.ctime);
         write_integer(reply, "delay", u64::from(job.delay_secs));
         write_integer(reply, "retry", u64::from(job.retry_secs));
-        write_integer(reply, "nacks", u64::from(job.nack_count));
-        write_integer(reply, "additional-deliveries", u64::from(job.delivery_count));
+        write_integer(reply, "nacks", u64::from(job.nack_count()));
+        write_integer(reply, "additional-deliveries", u64::from(job.delivery_count()));
         self.write_nodes(reply, "nodes-delivered", self.jobs.may_have(r));
-        self.write_nodes(reply, "nodes-confirmed", self.jobs.confirmed(r));
-        // What is kept here of an acked job is when it is collected.
-        let requeue_at = if job.is_acked() { MonoMs::NEVER } else { job.requeue_at };
+        // C has one set for both: who has a copy, while the job waits for some, and who has it
+        // acked. What is kept here of an acked job is when it is collected.
+        let (confirmed, requeue_at) = if job.is_acked() {
+            (self.jobs.acks(r), MonoMs::NEVER)
+        } else {
+            (self.jobs.copies(r), job.requeue_at())
+        };
+        self.write_nodes(reply, "nodes-confirmed", confirmed);
         write_wait(reply, "next-requeue-within", now.mono, requeue_at);
         write_wait(reply, "next-awake-within", now.mono, job.due_at());
         reply.bulk(b"body");
@@ -89,14 +92,6 @@ impl Engine {
         reply.bulk(b"body");
         reply.null_bulk();
     }
-
-    fn write_nodes(&self, reply: &mut ReplyWriter<'_>, name: &str, nodes: &[NodeRef]) {
-        reply.bulk(name);
-        reply.array(nodes.len());
-        for node in nodes {
-            reply.bulk(self.cluster.id(*node).0);
-        }
-    }
 }
 
 fn write_integer(reply: &mut ReplyWriter<'_>, name: &str, number: u64) {
@@ -115,7 +110,7 @@ fn write_wait(reply: &mut ReplyWriter<'_>, name: &str, now: MonoMs, at: MonoMs) 
 
 /// DELJOB id [id ...] -> integer: how many were here. Copies elsewhere stay.
 pub fn deljob(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
-    for_each_id(engine, call, |engine, id| engine.delete(id) == Known::Yes)
+    for_each_id(engine, call, |engine, id| engine.delete(id) == Removed::Yes)
 }
 
 /// ENQUEUE id [id ...] -> integer: how many active jobs went to their queue, paused or not.
@@ -140,7 +135,7 @@ impl Engine {
     }
 }
 
-/// WORKING id -> integer: the retry time, by which the next delivery is put off here
+/// WORKING id -> integer: the retry time, by which the next delivery is postponed here
 /// and on the other holders.
 ///
 /// Differs from C, which treats an acked job like a live one: -ACKED, as documented.
@@ -156,6 +151,7 @@ pub fn working(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     if engine.is_past_half_of_ttl(r) {
         return Err(CommandError::TooLate);
     }
+    engine.dequeue(r);
     engine.postpone(r);
     engine.tell_holders(r, MessageFlags::NONE, &Message::Working(id));
     let retry_secs = engine.jobs[r].retry_secs;
@@ -167,7 +163,7 @@ impl Engine {
     fn is_past_half_of_ttl(&self, r: JobRef) -> bool {
         let job = &self.jobs[r];
         let made_at = UnixMs(job.ctime / 1_000_000);
-        let ttl_ms = self.now.wall_at(job.expire_at).ms_since(made_at);
+        let ttl_ms = self.now.wall_at(job.expire_at()).ms_since(made_at);
         self.now.wall.ms_since(made_at) > ttl_ms / 2
     }
 }

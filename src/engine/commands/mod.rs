@@ -1,8 +1,8 @@
-//! One function a command: it parses all of its words, then acts, then replies.
+//! One function a command: it parses all of its arguments, then acts, then replies.
 //!
 //! A command that may take long works in slices of [`COMMAND_SLICE`] items: it keeps
-//! what it has so far as its client's [`LongCommand`] and answers `Again`. A long answer is
-//! told in slices as well, once it is known how many rows it has.
+//! what was asked for and what it has so far as its client's [`LongCommand`], and returns
+//! `Again`. A long answer is sent in slices as well, once it is known how many rows it has.
 //!
 //! [`COMMAND_SLICE`]: crate::base::limits::COMMAND_SLICE
 
@@ -21,25 +21,13 @@ pub mod job;
 pub mod queue;
 pub mod scan;
 
-/// What a long command has done so far.
-#[derive(Debug)]
+/// A command that is not finished.
 pub enum LongCommand {
-    /// Commands with many IDs.
-    Ids(Ids),
-    /// GETJOB.
-    Rows(Rows),
-    /// Scans.
-    Scan(Scan),
-    /// The rest of an answer whose beginning is told.
+    Ids(ack::Ids),
+    GetJob(getjob::GetJob),
+    Scan(scan::Scan),
+    /// The rest of an answer whose beginning is sent.
     Answer(Blocks),
-}
-
-#[derive(Debug, Default)]
-pub struct Ids {
-    /// Words handled.
-    pub done: usize,
-    /// What will be answered.
-    pub count: i64,
 }
 
 /// Encoded rows, in blocks of about [`SLICE_BYTES`]: one buffer that grows to 64 MiB and is
@@ -69,8 +57,8 @@ impl Blocks {
 }
 
 impl Engine {
-    /// Tells the next block of an answer whose beginning is told.
-    fn tell(&mut self, call: &Call<'_>, mut rest: Blocks) -> Outcome {
+    /// Sends the next block of an answer whose beginning is sent.
+    fn send_block(&mut self, call: &Call<'_>, mut rest: Blocks) -> Outcome {
         if let Some(block) = rest.blocks.pop_front() {
             self.out.replies.append(call.client, &block);
         }
@@ -80,23 +68,4 @@ impl Engine {
         self.long_commands.insert(call.client, LongCommand::Answer(rest));
         Outcome::Again
     }
-}
-
-#[derive(Debug, Default)]
-pub struct Rows {
-    pub encoded: Blocks,
-    pub count: usize,
-    /// Where the current pass over the queues goes on.
-    pub next_queue: usize,
-    pub found_in_pass: bool,
-}
-
-#[derive(Debug, Default)]
-pub struct Scan {
-    pub encoded: Blocks,
-    pub count: usize,
-    /// Where the scan goes on.
-    pub slot: u32,
-    /// Slots looked at.
-    pub looks: usize,
 }

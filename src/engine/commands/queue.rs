@@ -6,10 +6,10 @@ use crate::engine::Engine;
 use crate::engine::arguments::is;
 use crate::engine::blocked::Counters;
 use crate::engine::command::{Call, CommandResult, Outcome};
-use crate::engine::delivery::write_row;
 use crate::engine::error::CommandError;
-use crate::engine::jobs::job::JobRef;
+use crate::engine::jobs::JobRef;
 use crate::engine::queue::{Pause, QueueRef};
+use crate::engine::view::View;
 use crate::proto::bus::{Message, MessageFlags};
 use crate::proto::reply::ReplyWriter;
 
@@ -28,30 +28,28 @@ pub fn qlen(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
 pub fn qpeek(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     let count = parse_i64(&call.args[2]).ok_or(CommandError::NotAnInteger)?;
     let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
-    let mut replies = core::mem::take(&mut engine.out.replies);
-    let mut reply = replies.to(call.client, call.resp);
-    match engine.queues.find_live(&call.args[1]) {
-        Some(queue) => {
-            let wanted = wanted.min(PEEK_ROWS_MAX);
-            let mut bytes = 0;
-            let mut fits = |r: &JobRef| {
-                let is_within = bytes < GETJOB_REPLY_MAX;
-                bytes += call.args[1].len() + engine.jobs[*r].body.len();
-                is_within
-            };
-            let rows: Vec<JobRef> = if count < 0 {
-                queue.jobs.iter().rev().take(wanted).take_while(&mut fits).collect()
-            } else {
-                queue.jobs.iter().take(wanted).take_while(&mut fits).collect()
-            };
-            reply.array(rows.len());
-            for r in rows {
-                write_row(&mut reply, &call.args[1], &engine.jobs[r], Counters::No);
-            }
-        }
-        None => reply.array(0),
+    let (view, out) = engine.view_and_out();
+    let mut reply = out.replies.to(call.client, call.resp);
+    let Some(queue) = view.queues.find_live(&call.args[1]) else {
+        reply.array(0);
+        return Ok(Outcome::Done);
+    };
+    let wanted = wanted.min(PEEK_ROWS_MAX);
+    let mut bytes = 0;
+    let mut fits = |r: &JobRef| {
+        let is_within = bytes < GETJOB_REPLY_MAX;
+        bytes += call.args[1].len() + view.jobs[*r].body.len();
+        is_within
+    };
+    let rows: Vec<JobRef> = if count < 0 {
+        queue.jobs.iter().rev().take(wanted).take_while(&mut fits).collect()
+    } else {
+        queue.jobs.iter().take(wanted).take_while(&mut fits).collect()
+    };
+    reply.array(rows.len());
+    for r in rows {
+        view.write_row(&mut reply, r, Counters::No);
     }
-    engine.out.replies = replies;
     Ok(Outcome::Done)
 }
 
@@ -60,18 +58,17 @@ const PEEK_ROWS_MAX: usize = 64 * COMMAND_SLICE;
 
 /// QSTAT queue -> 10 pairs of name and value, or a null array for a queue not there.
 pub fn qstat(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
-    let mut replies = core::mem::take(&mut engine.out.replies);
-    let mut reply = replies.to(call.client, call.resp);
-    let found = engine.queues.find(&call.args[1]);
-    match found.filter(|q| engine.queues[*q].live().is_some()) {
-        Some(q) => engine.write_queue(&mut reply, q),
+    let (view, out) = engine.view_and_out();
+    let mut reply = out.replies.to(call.client, call.resp);
+    let found = view.queues.find(&call.args[1]);
+    match found.filter(|q| view.queues[*q].live().is_some()) {
+        Some(q) => view.write_queue(&mut reply, q),
         None => reply.null_array(),
     }
-    engine.out.replies = replies;
     Ok(Outcome::Done)
 }
 
-impl Engine {
+impl View<'_> {
     fn write_queue(&self, reply: &mut ReplyWriter<'_>, q: QueueRef) {
         let entry = &self.queues[q];
         let Some(queue) = entry.live() else { return };
@@ -83,12 +80,8 @@ impl Engine {
         write_pair(reply, "age", now.ms_since(queue.created_at) / 1000);
         write_pair(reply, "idle", now.ms_since(queue.accessed_at) / 1000);
         write_pair(reply, "blocked", queue.waiters.len() as u64);
-        reply.bulk(b"import-from");
         let sources: Vec<_> = queue.imports.sources(now).collect();
-        reply.array(sources.len());
-        for node in sources {
-            reply.bulk(self.cluster.id(node).0);
-        }
+        self.write_nodes(reply, "import-from", &sources);
         write_pair(reply, "import-rate", queue.imports.rate(now));
         write_pair(reply, "jobs-in", queue.jobs_in);
         write_pair(reply, "jobs-out", queue.jobs_out);

@@ -1,18 +1,27 @@
 //! A job: what is kept of it, and the states it goes through.
 //!
 //! ```text
-//!  ADDJOB, synchronous          REPLJOB, YOURJOBS, LOADJOB
-//!        |                              |
-//!    WaitRepl --enough copies--> Active <--requeue, DEQUEUE, fetch-- Queued
-//!        |                        |  `------retry, delay, ENQUEUE, NACK---^|
-//!        |                        `-----ACKJOB, SETACK-----> Acked <-------'
-//!        `--timeout, client gone--> removed <--all nodes confirmed--'
+//!  ADDJOB that waits      ADDJOB that does not, REPLJOB, YOURJOBS, LOADJOB
+//!       |                        |
+//!       v       copies there     v        delay or retry over, ENQUEUE, NACK, YOURJOBS
+//!   WaitRepl -----------------> Active -----------------------------------------> Queued
+//!       |                        |  ^                                              |  |
+//!       |                        |  '--- GETJOB, lent, DEQUEUE, WORKING, QUEUED ---'  |
+//!       | timeout,               |                                                    |
+//!       | client gone            '--------> Acked <------- ACKJOB, SETACK ------------'
+//!       v                                     |
+//!    removed                                  '-- acked by all holders --> removed
 //! ```
 //!
-//! Every state ends in removal when the job expires. [`super::jobs`] owns all jobs;
-//! a job is scheduled for the earliest time at which something must be done about it,
-//! which [`Job::due_at`] derives from the fields, so whoever changes a field that it
-//! reads reschedules the job.
+//! What goes to its queue at once was active for the moment in between: a job that ADDJOB
+//! promised without delay, one that YOURJOBS brought. A queued job whose retry is over stays
+//! queued and gets its next time. An ACKJOB or SETACK ends a wait for copies as if they were
+//! there. The end of the TTL, DELJOB and FASTACK remove a job from every state.
+//!
+//! What of a job never changes may be read as it is. All else changes only by the calls of
+//! [`super::Jobs`], in which a job's state, its times, its flags and its place in the schedule
+//! change together. A job is scheduled for the earliest time at which something must be done
+//! about it, [`Scheduled::due_at`], which is derived from the other fields.
 
 use crate::base::ids::JobId;
 use crate::base::ordered::Ordered;
@@ -21,7 +30,7 @@ use crate::base::time::MonoMs;
 use crate::base::wheel::{Links, Scheduled};
 use crate::proto::job_record;
 
-use super::Replication;
+use super::CopyWait;
 use crate::engine::node_set::{NodeRef, NodeSet};
 use crate::engine::queue::QueueRef;
 
@@ -39,25 +48,21 @@ pub struct Job {
     /// Milliseconds since 1970 times 1,000,000, plus a counter: the order in a queue.
     pub ctime: u64,
     pub body: Box<[u8]>,
-    /// When the job goes (back) to its queue; `NEVER` for one that will not.
-    /// Of an acked job: when the next attempt to collect it is made. C: `qtime`.
-    pub requeue_at: MonoMs,
-    /// When the TTL ends. C: `etime`.
-    pub expire_at: MonoMs,
+    pub(super) requeue_at: MonoMs,
+    expire_at: MonoMs,
     links: Links,
     pub delay_secs: u32,
     /// 0 for at-most-once jobs.
     pub retry_secs: u32,
     pub queue: QueueRef,
+    /// Where in a side table the state's own data are.
     side: u32,
-    /// Nodes that may have a copy. C: `nodes_delivered`.
-    pub may_have: NodeSet,
+    pub(super) may_have: NodeSet,
     /// Copies asked for.
     pub repl: u16,
-    pub nack_count: u16,
-    /// Deliveries beyond the first that are known of.
-    pub delivery_count: u16,
-    pub flags: JobFlags,
+    pub(super) nack_count: u16,
+    pub(super) delivery_count: u16,
+    pub(super) flags: JobFlags,
     /// State in the low half, collection attempts in the high half, as on the wire.
     phase: u8,
 }
@@ -69,35 +74,34 @@ const _: () = assert!(size_of::<Job>() <= 120);
 pub struct JobFlags(pub u8);
 
 impl JobFlags {
-    /// The next enqueue is told to peers. C: JOB_FLAG_BCAST_QUEUED.
-    pub const BROADCAST_QUEUED: u8 = job_record::FLAG_BROADCAST_QUEUED;
-    /// Peers are warned before the next requeue. C: JOB_FLAG_BCAST_WILLQUEUE.
-    pub const BROADCAST_WILLQUEUE: u8 = job_record::FLAG_BROADCAST_WILLQUEUE;
+    /// The next enqueue is announced to the holders. C: JOB_FLAG_BCAST_QUEUED.
+    pub const BROADCAST_QUEUED: Self = Self(job_record::FLAG_BROADCAST_QUEUED);
+    /// The holders are warned before the next requeue. C: JOB_FLAG_BCAST_WILLQUEUE.
+    pub const BROADCAST_WILLQUEUE: Self = Self(job_record::FLAG_BROADCAST_WILLQUEUE);
     /// This node delivered the job at least once. C: JOB_FLAG_DELIVERED.
-    pub const DELIVERED: u8 = job_record::FLAG_DELIVERED;
+    pub const DELIVERED: Self = Self(job_record::FLAG_DELIVERED);
 
-    pub const fn has(self, flag: u8) -> bool {
-        self.0 & flag != 0
+    /// Whether all of `other` are set.
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
     }
 
-    pub const fn set(&mut self, flag: u8) {
-        self.0 |= flag;
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
     }
 
-    pub const fn clear(&mut self, flag: u8) {
-        self.0 &= !flag;
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
     }
 }
 
-/// A job's state, with the data that only that state has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobState {
     /// A producer waits until enough nodes have a copy.
-    WaitRepl(Ref<Replication>),
+    WaitRepl,
     Active,
     Queued,
-    /// The set names the nodes known to have the job acked, once collection began.
-    Acked(Option<Ref<Vec<NodeRef>>>),
+    Acked,
 }
 
 /// The names of the states in replies, by their number on disk.
@@ -107,10 +111,10 @@ impl JobState {
     /// The state's number on disk and on the wire.
     pub const fn number(self) -> u8 {
         match self {
-            Self::WaitRepl(_) => job_record::STATE_WAIT_REPL,
+            Self::WaitRepl => job_record::STATE_WAIT_REPL,
             Self::Active => job_record::STATE_ACTIVE,
             Self::Queued => job_record::STATE_QUEUED,
-            Self::Acked(_) => job_record::STATE_ACKED,
+            Self::Acked => job_record::STATE_ACKED,
         }
     }
 
@@ -122,23 +126,46 @@ impl JobState {
 /// Attempts are counted to this; the wait between them stops growing before.
 pub const GC_ATTEMPTS_MAX: u8 = 10;
 
-/// What a job is made from.
+/// All that describes a job that is new on this node.
+#[derive(Debug)]
 pub struct NewJob {
     pub id: JobId,
     pub ctime: u64,
     pub body: Box<[u8]>,
     pub queue: QueueRef,
+    /// When the TTL ends. C: `etime`.
     pub expire_at: MonoMs,
+    /// When the job goes to its queue; `NEVER` for one that waits for another node to say so.
     pub requeue_at: MonoMs,
     pub delay_secs: u32,
     pub retry_secs: u32,
     pub repl: u16,
+    pub nack_count: u16,
+    pub delivery_count: u16,
+    pub flags: JobFlags,
     pub may_have: NodeSet,
 }
 
+impl NewJob {
+    pub fn is_at_most_once(&self) -> bool {
+        self.retry_secs == 0
+    }
+
+    /// Whether it is an at-most-once job that this node delivered in an earlier life.
+    pub fn is_spent(&self) -> bool {
+        self.is_at_most_once() && self.flags.contains(JobFlags::DELIVERED)
+    }
+
+    /// Whether it was neither queued nor delivered since it was made.
+    pub fn was_never_queued(&self) -> bool {
+        !self.flags.contains(JobFlags::DELIVERED)
+            && !self.flags.contains(JobFlags::BROADCAST_QUEUED)
+    }
+}
+
 impl Job {
-    /// An active job that was neither queued nor delivered yet.
-    pub fn new(new: NewJob) -> Self {
+    /// An active job.
+    pub(super) fn new(new: NewJob) -> Self {
         Self {
             id: new.id,
             ctime: new.ctime,
@@ -152,52 +179,61 @@ impl Job {
             side: 0,
             may_have: new.may_have,
             repl: new.repl,
-            nack_count: 0,
-            delivery_count: 0,
-            flags: JobFlags::default(),
+            nack_count: new.nack_count,
+            delivery_count: new.delivery_count,
+            flags: new.flags,
             phase: JobState::Active.number(),
         }
     }
 
     pub fn state(&self) -> JobState {
         match self.phase & 15 {
-            job_record::STATE_WAIT_REPL => JobState::WaitRepl(Ref::from_slot(self.side)),
+            job_record::STATE_WAIT_REPL => JobState::WaitRepl,
             job_record::STATE_ACTIVE => JobState::Active,
             job_record::STATE_QUEUED => JobState::Queued,
-            _ => JobState::Acked((self.side > 0).then(|| Ref::from_slot(self.side - 1))),
+            _ => JobState::Acked,
         }
     }
 
     pub fn is_active(&self) -> bool {
-        self.phase & 15 == job_record::STATE_ACTIVE
+        self.state() == JobState::Active
     }
 
     pub fn is_queued(&self) -> bool {
-        self.phase & 15 == job_record::STATE_QUEUED
+        self.state() == JobState::Queued
     }
 
     pub fn is_acked(&self) -> bool {
-        self.phase & 15 == job_record::STATE_ACKED
+        self.state() == JobState::Acked
     }
 
-    /// Changes the state. The data of the old one is the caller's to release.
-    pub fn set_state(&mut self, state: JobState) {
-        self.phase = self.phase & 0xf0 | state.number();
-        self.side = match state {
-            JobState::WaitRepl(replication) => replication.slot(),
-            JobState::Active | JobState::Queued | JobState::Acked(None) => 0,
-            JobState::Acked(Some(confirmed)) => confirmed.slot() + 1,
-        };
+    /// When the job goes (back) to its queue; `NEVER` for one that will not. Of an acked job:
+    /// when the next attempt to collect it is made. C: `qtime`.
+    pub fn requeue_at(&self) -> MonoMs {
+        self.requeue_at
     }
 
+    /// When the TTL ends. C: `etime`.
+    pub fn expire_at(&self) -> MonoMs {
+        self.expire_at
+    }
+
+    pub fn flags(&self) -> JobFlags {
+        self.flags
+    }
+
+    pub fn nack_count(&self) -> u16 {
+        self.nack_count
+    }
+
+    /// Deliveries beyond the first that are known of.
+    pub fn delivery_count(&self) -> u16 {
+        self.delivery_count
+    }
+
+    /// Attempts to collect it so far.
     pub fn gc_attempts(&self) -> u8 {
         self.phase >> 4
-    }
-
-    pub fn count_gc_attempt(&mut self) {
-        if self.gc_attempts() < GC_ATTEMPTS_MAX {
-            self.phase += 1 << 4;
-        }
     }
 
     pub fn is_at_most_once(&self) -> bool {
@@ -206,7 +242,54 @@ impl Job {
 
     /// Whether this node delivered it and nobody ever will again.
     pub fn is_spent(&self) -> bool {
-        self.is_at_most_once() && self.is_active() && self.flags.has(JobFlags::DELIVERED)
+        self.is_at_most_once() && self.is_active() && self.flags.contains(JobFlags::DELIVERED)
+    }
+
+    /// Whether the job may go to its queue: an active one that has a time for it, and was not
+    /// delivered once if that is all there is.
+    pub fn may_be_queued(&self) -> bool {
+        self.is_active() && self.requeue_at != MonoMs::NEVER && !self.is_spent()
+    }
+
+    /// When the holders are warned of the next requeue; `NEVER` when they are not.
+    pub fn warn_at(&self) -> MonoMs {
+        if self.requeue_at != MonoMs::NEVER && self.flags.contains(JobFlags::BROADCAST_WILLQUEUE) {
+            self.requeue_at.minus_ms(WILLQUEUE_ADVANCE_MS)
+        } else {
+            MonoMs::NEVER
+        }
+    }
+
+    /// Changes the state to one without data of its own. Those of the old one were released.
+    pub(super) fn set_state(&mut self, state: JobState) {
+        self.phase = self.phase & 0xf0 | state.number();
+        self.side = 0;
+    }
+
+    /// The wait of a job that waits for copies.
+    pub(super) fn copy_wait(&self) -> Option<Ref<CopyWait>> {
+        (self.state() == JobState::WaitRepl).then(|| Ref::from_slot(self.side))
+    }
+
+    pub(super) fn set_copy_wait(&mut self, wait: Ref<CopyWait>) {
+        self.set_state(JobState::WaitRepl);
+        self.side = wait.slot();
+    }
+
+    /// Who has an acked job acked, once collection began.
+    pub(super) fn acks(&self) -> Option<Ref<Vec<NodeRef>>> {
+        (self.is_acked() && self.side > 0).then(|| Ref::from_slot(self.side - 1))
+    }
+
+    pub(super) fn set_acks(&mut self, acks: Ref<Vec<NodeRef>>) {
+        self.set_state(JobState::Acked);
+        self.side = acks.slot() + 1;
+    }
+
+    pub(super) fn count_gc_attempt(&mut self) {
+        if self.gc_attempts() < GC_ATTEMPTS_MAX {
+            self.phase += 1 << 4;
+        }
     }
 }
 
@@ -220,21 +303,12 @@ impl Scheduled for Job {
     }
 
     fn due_at(&self) -> MonoMs {
-        let removal_at = self.expire_at.plus_ms(EXPIRE_GRACE_MS);
         let next_at = match self.state() {
-            JobState::WaitRepl(_) => return removal_at,
-            JobState::Acked(_) => self.requeue_at,
-            JobState::Active | JobState::Queued if self.requeue_at == MonoMs::NEVER => {
-                return removal_at;
-            }
-            JobState::Active | JobState::Queued
-                if self.flags.has(JobFlags::BROADCAST_WILLQUEUE) =>
-            {
-                self.requeue_at.minus_ms(WILLQUEUE_ADVANCE_MS)
-            }
-            JobState::Active | JobState::Queued => self.requeue_at,
+            JobState::WaitRepl => MonoMs::NEVER,
+            JobState::Active | JobState::Queued => self.requeue_at.min(self.warn_at()),
+            JobState::Acked => self.requeue_at,
         };
-        removal_at.min(next_at)
+        self.expire_at.plus_ms(EXPIRE_GRACE_MS).min(next_at)
     }
 }
 

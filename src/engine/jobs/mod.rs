@@ -9,35 +9,31 @@
 //!
 //! Invariant: a job is in the index exactly when its ID does not name its slot.
 //!
-//! A job is inserted unscheduled; whoever inserts it sets its state and then calls
-//! [`Jobs::reschedule`]. [`Jobs::remove`] hands the job to its caller, who is then its
-//! only owner: nothing else can still refer to it. What a removal means to others (the
-//! queue, a waiting client, peers, the append only file) is [`super::Engine::unregister`]'s.
+//! A job in here is changed by the steps of its [`life`] only, and by nobody else: they keep
+//! it in the schedule. [`Jobs::remove`] hands the job to its caller, who is then its only
+//! owner: nothing else can still refer to it. What a removal means to others (the queue, a
+//! waiting client, peers, the append only file) is [`super::Engine::unregister`]'s.
 
-pub mod job;
+mod copy_wait;
+mod job;
+mod life;
 
-use core::ops::{Index, IndexMut};
+use core::ops::Index;
+use std::collections::BTreeSet;
 
 use crate::base::id_index::{IdHasher, IdIndex};
-use crate::base::ids::{ClientId, JobId, NodeId};
+use crate::base::ids::{JobId, NodeId};
 use crate::base::table::{SLOTS_MAX, Table};
 use crate::base::time::MonoMs;
 use crate::base::wheel::Wheel;
-use crate::proto::reply::Resp;
 
 use super::node_set::{NodeRef, NodeSets};
-use job::{Job, JobRef, JobState};
-
-/// A job that waits for copies on other nodes, and the producer that waits for it.
-#[derive(Debug)]
-pub struct Replication {
-    pub client: ClientId,
-    pub resp: Resp,
-    /// Nodes that said they have a copy; this one counts when it holds one.
-    pub confirmed: Vec<NodeRef>,
-    /// When one more node is asked.
-    pub retry_at: MonoMs,
-}
+pub use copy_wait::CopyWait;
+use copy_wait::CopyWaits;
+pub use job::{
+    EXPIRE_GRACE_MS, GC_ATTEMPTS_MAX, Job, JobFlags, JobRef, JobState, NewJob, STATE_NAMES,
+};
+pub use life::{Announced, Nack};
 
 pub struct Jobs {
     table: Table<Job>,
@@ -46,8 +42,11 @@ pub struct Jobs {
     hasher: IdHasher,
     wheel: Wheel<Job>,
     sets: NodeSets,
-    replications: Table<Replication>,
-    confirmed: Table<Vec<NodeRef>>,
+    copy_waits: CopyWaits,
+    /// Who has a job acked, of those whose collection began.
+    acks: Table<Vec<NodeRef>>,
+    /// Acked jobs that outlived a timed attempt to collect them.
+    uncollected: BTreeSet<JobRef>,
 }
 
 impl Jobs {
@@ -58,8 +57,9 @@ impl Jobs {
             hasher: IdHasher::new(&hash_key),
             wheel: Wheel::new(now),
             sets: NodeSets::default(),
-            replications: Table::default(),
-            confirmed: Table::default(),
+            copy_waits: CopyWaits::default(),
+            acks: Table::default(),
+            uncollected: BTreeSet::new(),
         }
     }
 
@@ -104,8 +104,8 @@ impl Jobs {
         self.hasher.hash(random) as u32
     }
 
-    /// Adds a job that is not known yet, unscheduled.
-    pub fn insert(&mut self, job: Job) -> JobRef {
+    /// Puts a job that is not known yet into the table and the index.
+    fn register(&mut self, job: Job) -> JobRef {
         let id = job.id;
         let r = self.table.insert(job);
         if self.named_slot(&id) != Some(r) {
@@ -117,12 +117,15 @@ impl Jobs {
     /// Takes a job out of the table, the index and the schedule, with all its sets.
     pub fn remove(&mut self, r: JobRef) -> Job {
         self.wheel.remove(&mut self.table, r);
-        match self.table[r].state() {
-            JobState::WaitRepl(replication) => drop(self.replications.remove(replication)),
-            JobState::Acked(Some(confirmed)) => drop(self.confirmed.remove(confirmed)),
-            JobState::Active | JobState::Queued | JobState::Acked(None) => {}
+        if let Some(wait) = self.table[r].copy_wait() {
+            self.copy_waits.end(r, wait);
+        }
+        if let Some(acks) = self.table[r].acks() {
+            self.acks.remove(acks);
+            self.uncollected.remove(&r);
         }
         let mut job = self.table.remove(r);
+        assert!(!job.is_queued(), "a removed job has left its queue");
         if !self.index.is_empty() && self.named_slot(&job.id) != Some(r) {
             self.index.remove(self.hasher.hash(&job.id.0), |candidate| candidate == r);
         }
@@ -130,14 +133,8 @@ impl Jobs {
         job
     }
 
-    /// Schedules the job for the time that its fields now say.
-    pub fn reschedule(&mut self, r: JobRef) {
-        self.wheel.remove(&mut self.table, r);
-        self.wheel.insert(&mut self.table, r);
-    }
-
-    /// Unschedules and returns one job that is due. `None` with budget left means that
-    /// nothing is due.
+    /// Takes one job that is due out of the schedule; the step that the caller makes of it
+    /// puts it back. `None` with budget left means that nothing is due.
     pub fn pop_due(&mut self, now: MonoMs, budget: &mut usize) -> Option<JobRef> {
         self.wheel.pop_due(&mut self.table, now, budget)
     }
@@ -151,73 +148,39 @@ impl Jobs {
         self.sets.as_slice(&self.table[r].may_have)
     }
 
-    /// Notes that a node may have a copy; `false` when that was known.
-    pub fn add_may_have(&mut self, r: JobRef, node: NodeRef) -> bool {
-        self.sets.add(&mut self.table[r].may_have, node)
-    }
-
     /// The table's storage for sets that do not fit into a job.
     pub fn sets(&mut self) -> &mut NodeSets {
         &mut self.sets
     }
 
-    /// Turns a job into one that waits for copies.
-    pub fn await_replication(&mut self, r: JobRef, replication: Replication) {
-        let replication = self.replications.insert(replication);
-        self.table[r].set_state(JobState::WaitRepl(replication));
-    }
-
     /// The wait of a job for copies, if that is its state.
-    pub fn replication(&self, r: JobRef) -> Option<&Replication> {
-        match self.table[r].state() {
-            JobState::WaitRepl(replication) => Some(&self.replications[replication]),
-            _ => None,
-        }
+    pub fn copy_wait(&self, r: JobRef) -> Option<&CopyWait> {
+        self.table[r].copy_wait().map(|wait| self.copy_waits.get(wait))
     }
 
-    pub fn replication_mut(&mut self, r: JobRef) -> Option<&mut Replication> {
-        match self.table[r].state() {
-            JobState::WaitRepl(replication) => Some(&mut self.replications[replication]),
-            _ => None,
-        }
+    /// Nodes that said they have a copy, while the job waits for copies.
+    pub fn copies(&self, r: JobRef) -> &[NodeRef] {
+        self.copy_wait(r).map_or(&[], |wait| &wait.copies)
     }
 
-    /// Ends the wait for copies: the job is active from here on.
-    pub fn end_replication(&mut self, r: JobRef) -> Option<Replication> {
-        let JobState::WaitRepl(replication) = self.table[r].state() else { return None };
-        self.table[r].set_state(JobState::Active);
-        Some(self.replications.remove(replication))
+    /// The waiting job for which one more node is asked first, and when.
+    pub fn first_ask(&self) -> Option<(MonoMs, JobRef)> {
+        self.copy_waits.first_ask()
     }
 
-    /// Nodes that confirmed: copies while the job waits for them, acks once it is acked.
-    pub fn confirmed(&self, r: JobRef) -> &[NodeRef] {
-        match self.table[r].state() {
-            JobState::WaitRepl(replication) => &self.replications[replication].confirmed,
-            JobState::Acked(Some(confirmed)) => &self.confirmed[confirmed],
-            JobState::Active | JobState::Queued | JobState::Acked(None) => &[],
-        }
+    /// Nodes known to have an acked job acked.
+    pub fn acks(&self, r: JobRef) -> &[NodeRef] {
+        self.table[r].acks().map_or(&[], |acks| &self.acks[acks])
     }
 
-    /// Whether collection of this acked job has begun.
-    pub fn has_confirmed(&self, r: JobRef) -> bool {
-        matches!(self.table[r].state(), JobState::Acked(Some(_)))
+    /// Whether the collection of this job has begun.
+    pub fn is_collecting(&self, r: JobRef) -> bool {
+        self.table[r].acks().is_some()
     }
 
-    /// Notes that a node has this acked job acked too.
-    pub fn add_confirmed_ack(&mut self, r: JobRef, node: NodeRef) {
-        let confirmed = match self.table[r].state() {
-            JobState::Acked(Some(confirmed)) => confirmed,
-            JobState::Acked(None) => {
-                let confirmed = self.confirmed.insert(Vec::new());
-                self.table[r].set_state(JobState::Acked(Some(confirmed)));
-                confirmed
-            }
-            other => unreachable!("acks are confirmed of acked jobs, this is {other:?}"),
-        };
-        let nodes = &mut self.confirmed[confirmed];
-        if !nodes.contains(&node) {
-            nodes.push(node);
-        }
+    /// Acked jobs from a slot on that outlived a timed attempt to collect them.
+    pub fn uncollected_from(&self, slot: u32) -> impl Iterator<Item = JobRef> {
+        self.uncollected.range(JobRef::from_slot(slot)..).copied()
     }
 
     /// The first job at or behind a slot, for scans.
@@ -251,15 +214,15 @@ impl Jobs {
             indexed += usize::from(self.named_slot(&job.id) != Some(r));
             assert_eq!(self.find(&job.id), Some(r), "{} is found by its ID", job.id);
             assert!(Wheel::is_scheduled(job), "{} is scheduled", job.id);
-            match job.state() {
-                JobState::WaitRepl(_) => waiting += 1,
-                JobState::Acked(Some(_)) => collecting += 1,
-                JobState::Active | JobState::Queued | JobState::Acked(None) => {}
-            }
+            waiting += usize::from(job.copy_wait().is_some());
+            collecting += usize::from(job.acks().is_some());
         }
+        self.copy_waits.check_invariants();
         assert_eq!(self.index.len(), indexed, "one index entry a job without its slot in its ID");
-        assert_eq!(self.replications.len(), waiting, "one wait a waiting job");
-        assert_eq!(self.confirmed.len(), collecting, "one set of acks a collected job");
+        assert_eq!(self.copy_waits.len(), waiting, "one wait a waiting job");
+        assert_eq!(self.acks.len(), collecting, "one set of acks a collected job");
+        let is_collecting = |r: &JobRef| self.is_collecting(*r);
+        assert!(self.uncollected.iter().all(is_collecting), "acked jobs are collected");
     }
 }
 
@@ -271,23 +234,16 @@ impl Index<JobRef> for Jobs {
     }
 }
 
-impl IndexMut<JobRef> for Jobs {
-    fn index_mut(&mut self, r: JobRef) -> &mut Job {
-        &mut self.table[r]
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::base::table::Ref;
-    use crate::engine::jobs::job::NewJob;
     use crate::engine::node_set::NodeSet;
 
     const ME: NodeId = NodeId([b'a'; 40]);
 
     fn add(jobs: &mut Jobs, id: JobId) -> JobRef {
-        let r = jobs.insert(Job::new(NewJob {
+        jobs.insert(NewJob {
             id,
             ctime: 0,
             body: Box::default(),
@@ -297,10 +253,11 @@ mod tests {
             delay_secs: 0,
             retry_secs: 1,
             repl: 1,
+            nack_count: 0,
+            delivery_count: 0,
+            flags: JobFlags::default(),
             may_have: NodeSet::default(),
-        }));
-        jobs.reschedule(r);
-        r
+        })
     }
 
     fn jobs() -> Jobs {

@@ -15,7 +15,7 @@ pub mod form;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use crate::engine::config::{Announce, Aof, EngineConfig, EnqueueAtLoad, Eviction};
+use crate::engine::config::{Announce, EngineConfig, EnqueueAtLoad, Eviction};
 
 /// Every setting of the server. A field is named as its directive, plus its unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,14 +147,12 @@ impl Default for Config {
 }
 
 impl Config {
-    /// What of it decides what the engine does. Whether records are wanted is not a setting
-    /// alone.
-    pub fn for_engine(&self, aof: Aof) -> EngineConfig {
+    /// What of it decides what the engine does.
+    pub fn for_engine(&self) -> EngineConfig {
         let unless_0 = |port| (port != 0).then_some(port);
         EngineConfig {
             port: self.port,
             node_timeout_ms: self.cluster_node_timeout_ms,
-            aof,
             enqueue_at_load: match self.aof_enqueue_jobs_once {
                 true => EnqueueAtLoad::Yes,
                 false => EnqueueAtLoad::No,

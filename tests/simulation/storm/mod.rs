@@ -17,12 +17,13 @@ use std::collections::BTreeMap;
 
 use disque::base::ids::{ClientId, NodeId};
 use disque::base::rng::Rng;
-use disque::engine::config::{Aof, EngineConfig};
+use disque::engine::config::EngineConfig;
 
 use crate::clock::Clock;
 use crate::cluster::{Sim, seed_bytes};
 use crate::mishaps;
 use crate::node::State;
+use crate::storage::AppendOnly;
 use rest::Rest;
 pub use story::Tally;
 use story::{Adding, InHand, Story, Wanted};
@@ -106,12 +107,8 @@ impl Storm {
     fn new(seed: u64) -> Self {
         let mut rng = Rng::from_seed(seed_bytes(seed, 0xdd));
         let node_count = 2 + rng.below(4) as u16;
-        let config = EngineConfig {
-            aof: Aof::On,
-            node_timeout_ms: NODE_TIMEOUT_MS,
-            ..EngineConfig::default()
-        };
-        let mut sim = Sim::new(seed, node_count, &config);
+        let config = EngineConfig { node_timeout_ms: NODE_TIMEOUT_MS, ..EngineConfig::default() };
+        let mut sim = Sim::new(seed, node_count, &config, AppendOnly::Yes);
         sim.quantum_max = [1, 64][rng.index(2)];
         let options = mishaps::draw_options(&mut rng);
         for node in &mut sim.nodes {

@@ -1,0 +1,73 @@
+//! What must hold after every input, wherever the engine keeps something twice.
+
+use std::collections::BTreeMap;
+
+use super::Engine;
+use super::blocked::Wait;
+use super::queue::QueueRef;
+
+impl Engine {
+    /// Panics unless everything that is kept twice agrees. Costs time in proportion to
+    /// all there is: for tests, the simulator and DEBUG.
+    pub fn check_invariants(&self) {
+        self.cluster.check_invariants();
+        self.jobs.check_invariants();
+        self.blocked.check_invariants();
+        self.ack_only.check_invariants();
+        let (users, queued) = self.check_jobs();
+        self.queues.check_invariants(&users);
+        self.check_queues(&queued);
+    }
+
+    /// How many jobs name a queue, and how many of them are queued.
+    fn check_jobs(&self) -> (BTreeMap<QueueRef, u32>, BTreeMap<QueueRef, usize>) {
+        let mut users: BTreeMap<QueueRef, u32> = BTreeMap::new();
+        let mut queued: BTreeMap<QueueRef, usize> = BTreeMap::new();
+        for (r, job) in self.jobs.iter() {
+            *users.entry(job.queue).or_default() += 1;
+            if job.is_queued() {
+                *queued.entry(job.queue).or_default() += 1;
+            }
+            assert!(!self.ack_only.contains(&job.id), "an ack has its job, or has none");
+            if let Some(wait) = self.jobs.copy_wait(r) {
+                assert!(
+                    matches!(self.blocked.wait(wait.client), Some(Wait::Copies(w)) if *w == r),
+                    "a job that waits for copies has a producer that waits"
+                );
+            }
+        }
+        (users, queued)
+    }
+
+    fn check_queues(&self, queued: &BTreeMap<QueueRef, usize>) {
+        for (q, entry) in self.queues.iter() {
+            let Some(queue) = entry.live() else {
+                assert!(!queued.contains_key(&q), "queued jobs are in a live queue");
+                continue;
+            };
+            assert_eq!(
+                queue.jobs.len(),
+                queued.get(&q).copied().unwrap_or(0),
+                "a job is queued if and only if its queue has it"
+            );
+            assert!(
+                (queue.waiters.is_empty() && !queue.imports.is_asking())
+                    || self.blocked.looks_after(q),
+                "a queue that is waited or asked for is visited in turn"
+            );
+            let keys: Vec<_> =
+                queue.jobs.iter().map(|r| (self.jobs[r].ctime, self.jobs[r].id)).collect();
+            assert!(keys.is_sorted(), "a queue is in order");
+            for (ticket, client) in &queue.waiters {
+                assert!(
+                    matches!(self.blocked.wait(*client), Some(Wait::Jobs(w)) if w.ticket == *ticket && w.queues.contains(&q)),
+                    "a waiter of a queue waits for the queue"
+                );
+            }
+            assert!(
+                queue.waiters.is_empty() || queue.jobs.is_empty() || queue.pause.is_out(),
+                "nobody waits for a job that is there"
+            );
+        }
+    }
+}

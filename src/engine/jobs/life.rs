@@ -1,0 +1,236 @@
+//! The life of a job: every change of its state and of what its schedule is derived from.
+//!
+//! Each call here is a step that means something, makes all of its changes together, and
+//! leaves the job scheduled for what is to be done next. What a step means to others (the
+//! queue, clients, peers, the append only file) is decided by those who call.
+
+use crate::base::time::MonoMs;
+
+use super::{CopyWait, Job, JobFlags, JobRef, JobState, Jobs, NewJob};
+use crate::engine::node_set::NodeRef;
+
+/// Whether a job is enqueued because a client gave it back unprocessed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nack {
+    No,
+    Yes,
+}
+
+/// Whether the holders of a job are told that it was queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Announced {
+    No,
+    Yes,
+}
+
+impl Jobs {
+    /// A new job, active.
+    pub fn insert(&mut self, new: NewJob) -> JobRef {
+        let r = self.register(Job::new(new));
+        self.wheel.insert(&mut self.table, r);
+        r
+    }
+
+    /// A new job that is queued at once, and comes back at `retry_at` (`NEVER`: it does not).
+    /// As each first enqueue, this one is not announced.
+    pub fn insert_queued(&mut self, new: NewJob, retry_at: MonoMs) -> JobRef {
+        let mut job = Job::new(new);
+        job.flags = job.flags.with(JobFlags::BROADCAST_QUEUED);
+        enter_queue(&mut job, retry_at);
+        let r = self.register(job);
+        self.wheel.insert(&mut self.table, r);
+        r
+    }
+
+    /// A new job whose producer waits for copies.
+    pub fn insert_waiting(&mut self, new: NewJob, wait: CopyWait) -> JobRef {
+        let r = self.register(Job::new(new));
+        let wait = self.copy_waits.begin(r, wait);
+        self.table[r].set_copy_wait(wait);
+        self.wheel.insert(&mut self.table, r);
+        r
+    }
+
+    /// Ends a wait for copies, whether they are there or not: the job is active, and goes to
+    /// its queue when its delay is over.
+    ///
+    /// # Panics
+    /// When the job does not wait.
+    pub fn end_wait(&mut self, r: JobRef) -> CopyWait {
+        let wait = self.table[r].copy_wait().expect("the job waits for copies");
+        let wait = self.copy_waits.end(r, wait);
+        self.table[r].set_state(JobState::Active);
+        self.schedule(r);
+        wait
+    }
+
+    /// An active job goes to its queue, and comes back at `retry_at` (`NEVER`: it does not).
+    ///
+    /// The first enqueue is silent, later ones are announced and count as a delivery; a
+    /// client's NACK is announced in any case, and counted as one.
+    ///
+    /// # Panics
+    /// When the job is not one that may be queued.
+    pub fn queue(&mut self, r: JobRef, retry_at: MonoMs, nack: Nack) -> Announced {
+        let job = &mut self.table[r];
+        assert!(job.may_be_queued(), "an active job goes to its queue");
+        enter_queue(job, retry_at);
+        let announced = match nack {
+            Nack::Yes => {
+                job.nack_count = job.nack_count.saturating_add(1);
+                Announced::Yes
+            }
+            Nack::No if job.flags.contains(JobFlags::BROADCAST_QUEUED) => {
+                job.delivery_count = job.delivery_count.saturating_add(1);
+                Announced::Yes
+            }
+            Nack::No => {
+                job.flags = job.flags.with(JobFlags::BROADCAST_QUEUED);
+                Announced::No
+            }
+        };
+        self.schedule(r);
+        announced
+    }
+
+    /// A job leaves its queue undelivered. Its time of requeue stays.
+    pub fn dequeue(&mut self, r: JobRef) {
+        self.leave_queue(r);
+    }
+
+    /// A job leaves its queue for a client, here or on another node. Its time of requeue stays.
+    pub fn deliver(&mut self, r: JobRef) {
+        let job = self.leave_queue(r);
+        job.flags = job.flags.with(JobFlags::DELIVERED);
+    }
+
+    fn leave_queue(&mut self, r: JobRef) -> &mut Job {
+        let job = &mut self.table[r];
+        assert!(job.is_queued(), "a job in a queue is queued");
+        // The schedule does not tell an active job from a queued one.
+        job.set_state(JobState::Active);
+        job
+    }
+
+    /// The next requeue of an at-least-once job is at `retry_at`, and its holders are warned.
+    pub fn postpone(&mut self, r: JobRef, retry_at: MonoMs) {
+        let job = &mut self.table[r];
+        assert!(!job.is_acked(), "an acked job does not come back");
+        job.requeue_at = retry_at;
+        job.flags = job.flags.with(JobFlags::BROADCAST_WILLQUEUE);
+        self.schedule(r);
+    }
+
+    /// An active job is held until `at`; what its next enqueue is, stays.
+    pub fn hold(&mut self, r: JobRef, at: MonoMs) {
+        let job = &mut self.table[r];
+        assert!(job.is_active(), "an active job is held");
+        job.requeue_at = at;
+        self.schedule(r);
+    }
+
+    /// An active job is held until `at`, and this node is the first to queue it then: the
+    /// enqueue is silent.
+    pub fn hold_as_first(&mut self, r: JobRef, at: MonoMs) {
+        let job = &mut self.table[r];
+        job.flags = job.flags.without(JobFlags::BROADCAST_QUEUED);
+        self.hold(r, at);
+    }
+
+    /// An active job will not be queued any more: it stays until its TTL is over.
+    pub fn retire(&mut self, r: JobRef) {
+        self.hold(r, MonoMs::NEVER);
+    }
+
+    /// The holders were warned of the next requeue.
+    pub fn note_warned(&mut self, r: JobRef) {
+        let job = &mut self.table[r];
+        job.flags = job.flags.without(JobFlags::BROADCAST_WILLQUEUE);
+        self.schedule(r);
+    }
+
+    /// An active job is acknowledged; the next attempt to collect it is made at `collect_at`.
+    pub fn acknowledge(&mut self, r: JobRef, collect_at: MonoMs) {
+        let job = &mut self.table[r];
+        assert!(job.is_active(), "an acknowledged job has left its queue");
+        job.set_state(JobState::Acked);
+        job.requeue_at = collect_at;
+        self.schedule(r);
+    }
+
+    /// An acked job outlived a timed attempt to collect it; the next is made at `collect_at`.
+    pub fn collect_again(&mut self, r: JobRef, collect_at: MonoMs) {
+        let job = &mut self.table[r];
+        assert!(job.acks().is_some(), "collection has begun");
+        job.requeue_at = collect_at;
+        self.uncollected.insert(r);
+        self.schedule(r);
+    }
+
+    /// Counts an attempt to collect an acked job.
+    pub fn count_gc_attempt(&mut self, r: JobRef) {
+        self.table[r].count_gc_attempt();
+    }
+
+    /// Counts a NACK on another node.
+    pub fn count_nack(&mut self, r: JobRef) {
+        let job = &mut self.table[r];
+        job.nack_count = job.nack_count.saturating_add(1);
+    }
+
+    /// Counts a further delivery by another node.
+    pub fn count_delivery(&mut self, r: JobRef) {
+        let job = &mut self.table[r];
+        job.delivery_count = job.delivery_count.saturating_add(1);
+    }
+
+    /// Notes that a node may have a copy; `false` when that was known.
+    pub fn add_may_have(&mut self, r: JobRef, node: NodeRef) -> bool {
+        self.sets.add(&mut self.table[r].may_have, node)
+    }
+
+    /// Notes that a node has a copy of a job that waits for some; returns how many have.
+    /// `None` when it does not wait.
+    pub fn add_copy(&mut self, r: JobRef, node: NodeRef) -> Option<usize> {
+        let wait = self.table[r].copy_wait()?;
+        self.copy_waits.add_copy(wait, node);
+        Some(self.copy_waits.get(wait).copies.len())
+    }
+
+    /// One more node is asked for a copy of a waiting job at `ask_at`.
+    pub fn ask_again(&mut self, r: JobRef, ask_at: MonoMs) {
+        let wait = self.table[r].copy_wait().expect("only waiting jobs ask again");
+        self.copy_waits.ask_again(r, wait, ask_at);
+    }
+
+    /// Notes that a node has this acked job acked too.
+    pub fn add_ack(&mut self, r: JobRef, node: NodeRef) {
+        assert!(self.table[r].is_acked(), "acks are of acked jobs");
+        let acks = match self.table[r].acks() {
+            Some(acks) => acks,
+            None => {
+                let acks = self.acks.insert(Vec::new());
+                self.table[r].set_acks(acks);
+                acks
+            }
+        };
+        let nodes = &mut self.acks[acks];
+        if !nodes.contains(&node) {
+            nodes.push(node);
+        }
+    }
+
+    /// Moves the job to the place in the schedule that its fields now say.
+    fn schedule(&mut self, r: JobRef) {
+        self.wheel.remove(&mut self.table, r);
+        self.wheel.insert(&mut self.table, r);
+    }
+}
+
+fn enter_queue(job: &mut Job, retry_at: MonoMs) {
+    job.set_state(JobState::Queued);
+    job.requeue_at = retry_at;
+    if retry_at != MonoMs::NEVER {
+        job.flags = job.flags.with(JobFlags::BROADCAST_WILLQUEUE);
+    }
+}
