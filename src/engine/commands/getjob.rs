@@ -47,9 +47,7 @@ pub struct GetJob {
 /// Everything behind FROM is a queue's name. Every queue tried comes into being.
 pub fn getjob(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     let mut getjob = match engine.long_commands.remove(&call.client) {
-        Some(LongCommand::GetJob(getjob)) => {
-            GetJob { deadline: GetJob::parse(call, engine.now.mono)?.deadline, ..getjob }
-        }
+        Some(LongCommand::GetJob(getjob)) => getjob,
         Some(LongCommand::Answer(rest)) => return Ok(engine.send_block(call, rest)),
         _ => GetJob::parse(call, engine.now.mono)?,
     };
@@ -203,26 +201,52 @@ mod tests {
 
     const NOW: Now = Now { wall: UnixMs(1_767_225_600_000), mono: MonoMs(86_400_000) };
 
-    fn run(engine: &mut Engine, slot: u32, words: &[String]) -> Outcome {
+    fn run(engine: &mut Engine, now: Now, slot: u32, words: &[String]) -> Outcome {
         let client = ClientId { slot, generation: 0 };
-        engine.call_words(NOW, client, Resp::V2, &words.iter().collect())
+        engine.call_words(now, client, Resp::V2, &words.iter().collect())
+    }
+
+    fn new_engine() -> Engine {
+        Engine::new(EngineConfig::default(), NodeId([b'a'; 40]), [1; 32], NOW)
+    }
+
+    /// A GETJOB of so many queues that it takes several slices.
+    fn long_getjob(options: &str) -> Vec<String> {
+        let queues = (0..3 * COMMAND_SLICE).map(|n| format!("q{n}"));
+        format!("GETJOB{options} FROM").split(' ').map(String::from).chain(queues).collect()
     }
 
     #[test]
     fn a_job_that_comes_while_many_queues_are_gone_through_is_delivered() {
-        let mut engine = Engine::new(EngineConfig::default(), NodeId([b'a'; 40]), [1; 32], NOW);
-        let queues = (0..3 * COMMAND_SLICE).map(|n| format!("q{n}"));
-        let getjob: Vec<String> =
-            ["GETJOB", "FROM"].map(String::from).into_iter().chain(queues).collect();
-        assert_eq!(run(&mut engine, 1, &getjob), Outcome::Again);
+        let mut engine = new_engine();
+        let getjob = long_getjob("");
+        assert_eq!(run(&mut engine, NOW, 1, &getjob), Outcome::Again);
         let addjob = ["ADDJOB", "q0", "body", "0"].map(String::from);
-        assert_eq!(run(&mut engine, 2, &addjob), Outcome::Done);
+        assert_eq!(run(&mut engine, NOW, 2, &addjob), Outcome::Done);
         let mut outcome = Outcome::Again;
         while outcome == Outcome::Again {
-            outcome = run(&mut engine, 1, &getjob);
+            outcome = run(&mut engine, NOW, 1, &getjob);
         }
         assert_eq!(outcome, Outcome::Blocked);
         assert_eq!(engine.out.resumed, [ClientId { slot: 1, generation: 0 }]);
         engine.check_invariants();
+    }
+
+    #[test]
+    fn a_timeout_counts_from_the_first_slice() {
+        let mut engine = new_engine();
+        let getjob = long_getjob(" TIMEOUT 1000");
+        let after_ms = |ms| Now { wall: UnixMs(NOW.wall.0 + ms), mono: MonoMs(NOW.mono.0 + ms) };
+        assert_eq!(run(&mut engine, NOW, 1, &getjob), Outcome::Again);
+        let mut outcome = Outcome::Again;
+        while outcome == Outcome::Again {
+            outcome = run(&mut engine, after_ms(700), 1, &getjob);
+        }
+        assert_eq!(outcome, Outcome::Blocked);
+        engine.handle_timeout(after_ms(999), 64);
+        assert_eq!(engine.blocked_count(), 1);
+        engine.handle_timeout(after_ms(1000), 64);
+        assert_eq!(engine.blocked_count(), 0);
+        assert_eq!(engine.out.replies.bytes, b"*-1\r\n");
     }
 }
