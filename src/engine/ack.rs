@@ -1,10 +1,21 @@
 //! Acknowledgement and collection.
 //!
-//! An acked job is kept until every node that may have a copy has it acked too, so
-//! that none of them delivers it again; then it is dropped everywhere. The node that
-//! collects sends SETACK to the holders it has not heard from, waiting longer each
-//! time; each answers GOTACK. A node that knows more holders than the sender of a
-//! SETACK takes the collection over.
+//! A job that was acknowledged here may have copies elsewhere, and each of these comes back
+//! when its retry is over. If this node forgot the job at once, it could not answer who is
+//! about to queue it again. So it keeps the job, *acked*, until every node that may have a copy
+//! has it acked too, and only then is it dropped everywhere: the job is *collected*. Until then
+//! whatever another node says of the job is answered with SETACK.
+//!
+//! The node that took the ACKJOB sends SETACK to the holders that it knows, and each answers
+//! GOTACK. Messages get lost and holders may be down for long, so the attempt is repeated, after
+//! waits that double up to three minutes; each holder that learned of the ack makes attempts of
+//! its own, since the one that began may die. The SETACK says how many holders its sender knows.
+//! A receiver that knows more takes the collection over, because the sender cannot reach all of
+//! them; one that knows no more leaves it to the sender.
+//!
+//! An ACKJOB may also reach a node that never had the job. It keeps the ack alone, see
+//! [`super::ack_only`], and sends SETACK of 0 holders to everybody: who knows the job knows more
+//! holders than that, and takes over.
 
 use crate::base::ids::JobId;
 use crate::base::time::MonoMs;
@@ -137,9 +148,9 @@ impl Engine {
 
     /// Whether every other node that may have the job has it acked.
     ///
-    /// Differs from C, which compares the sizes of the two sets: a node that acked a
-    /// job it is no holder of would then be counted for a holder that never heard. And
-    /// nobody waits for a holder that was forgotten.
+    /// Differs from C, which compares the sizes of the two sets: a node that acked a job it is
+    /// no holder of would then be counted for a holder that never got the ack. And nobody waits
+    /// for a holder that was forgotten.
     fn is_acked_everywhere(&self, r: JobRef) -> bool {
         let acks = self.jobs.acks(r);
         let holders = self.jobs.may_have(r);
@@ -149,7 +160,7 @@ impl Engine {
                 .all(|node| *node == ME || acks.contains(node) || !self.cluster.is_known(*node))
     }
 
-    /// The timed look at an ack without a job.
+    /// The timed attempt to collect an ack without a job.
     pub(super) fn collect_ack_only_due(&mut self, id: JobId) {
         let Some(ack) = self.ack_only.get(&id) else { return };
         if ack.expire_at <= self.now.mono {
@@ -221,8 +232,9 @@ impl Engine {
         }
     }
 
-    /// Where more nodes may have a job than copies were asked for, some got it from a node
-    /// that is the only one to know: each node that hears of the ack tells those it knows.
+    /// Where more nodes may have a job than copies were asked for, it was lent to some of them,
+    /// and perhaps only the lender knows. So each node that gets the ack sends it on to the
+    /// holders that it knows.
     ///
     /// Differs from C, where a node that was lent a job is left out when the collector
     /// knows as many holders as the lender, but others: it would deliver the job again.
@@ -244,7 +256,7 @@ impl Engine {
         self.cluster.send(&mut self.out, &[to], MessageFlags::NONE, &message);
     }
 
-    /// Tells a node that queued or works on a job that it is acked.
+    /// Answers a node that takes an acked job for a live one.
     pub(super) fn send_set_ack(&mut self, to: NodeRef, id: JobId) {
         let holders = self.jobs.find(&id).map_or(0, |r| self.jobs.may_have(r).len());
         let may_have = u32::try_from(holders).unwrap_or(u32::MAX);

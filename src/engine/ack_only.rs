@@ -1,10 +1,10 @@
 //! Acks without a job: a client acknowledged here what this node never saw.
 //!
-//! The ack is kept and told to everybody until a node that knows the job takes over,
-//! or all nodes said that they do not know it, or the TTL that the ID carries is over.
-//! C calls it a dummy ack and keeps it as a job with an empty set of nodes; here it is
-//! its own kind, so that no message can queue it. At most
-//! [`ACK_ONLY_JOBS_MAX`] are kept, the oldest is dropped first.
+//! The ack is kept, and sent to everybody again and again, until a node that knows the job
+//! takes over, or all nodes said that they do not know it, or the TTL that the ID carries is
+//! over. C calls it a dummy ack and keeps it as a job with an empty set of nodes; here it is
+//! its own kind, so that no message can queue it. At most [`ACK_ONLY_JOBS_MAX`] are kept, and
+//! the oldest is dropped first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ pub struct AckOnlyJob {
     pub expire_at: MonoMs,
     /// Place in the order of arrival.
     serial: u64,
-    /// When the ack is looked at again.
+    /// When the next attempt to collect it is made.
     pub due_at: MonoMs,
     pub gc_attempts: u8,
     /// Nodes that said they do not know the job, this one included.
@@ -90,7 +90,7 @@ impl AckOnlyJobs {
         oldest.map_or(Removed::No, |id| self.remove(&id))
     }
 
-    /// Schedules the next look at an ack.
+    /// Schedules the next attempt to collect an ack.
     pub fn reschedule(&mut self, id: &JobId, due_at: MonoMs) {
         if let Some(ack) = self.acks.get_mut(id) {
             self.due.remove(&(ack.due_at, *id));

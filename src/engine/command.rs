@@ -11,7 +11,7 @@ use crate::base::time::Now;
 use crate::proto::reply::Resp;
 use crate::proto::request::{Args, OwnedArgs};
 
-/// What COMMAND reports of a command, and what the server's gates look at.
+/// What COMMAND reports of a command, and what the server's gates ask.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags(u8);
 
@@ -46,22 +46,22 @@ impl Flags {
     }
 }
 
-/// The face of a command.
+/// The signature of a command.
 #[derive(Debug)]
 pub struct Spec {
     /// In lower case.
     pub name: &'static str,
-    /// Number of words with the name; a negative number means "at least", 0 any number.
+    /// Number of arguments with the name; a negative number means "at least", 0 any number.
     pub arity: i8,
     pub flags: Flags,
 }
 
 impl Spec {
-    /// Whether a call may have this many words, the name included.
+    /// Whether a call may have this many arguments, the name included.
     /// C: an arity above 0 is exact, below 0 the least, 0 anything.
-    pub fn accepts(&self, word_count: usize) -> bool {
+    pub fn accepts(&self, argument_count: usize) -> bool {
         let least = usize::from(self.arity.unsigned_abs());
-        if self.arity > 0 { word_count == least } else { word_count >= least }
+        if self.arity > 0 { argument_count == least } else { argument_count >= least }
     }
 }
 
@@ -71,7 +71,7 @@ pub struct Command {
     pub run: fn(&mut Engine, &Call<'_>) -> CommandResult,
 }
 
-/// One call of a command: who asked, in which protocol, and with which words
+/// One call of a command: who asked, in which protocol, and with which arguments
 /// (`args[0]` is the name).
 #[derive(Clone, Copy)]
 pub struct Call<'a> {
@@ -140,7 +140,7 @@ impl Engine {
     /// Runs a command without a server around it: for tests, the simulator and benchmarks.
     ///
     /// # Panics
-    /// When the engine has no such command, or when it does not take that many words.
+    /// When the engine has no such command, or when it does not take that many arguments.
     pub fn call_words(
         &mut self,
         now: Now,
@@ -151,7 +151,7 @@ impl Engine {
         let args = words.args();
         let command = args.get(0).and_then(find);
         let command = command.unwrap_or_else(|| panic!("{args:?} is a command of the engine"));
-        assert!(command.spec.accepts(args.len()), "{args:?} has the right number of words");
+        assert!(command.spec.accepts(args.len()), "{args:?} has the right number of arguments");
         self.call(now, command, &Call { client, resp, args })
     }
 }

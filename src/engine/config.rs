@@ -4,7 +4,7 @@ use core::net::IpAddr;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineConfig {
-    /// The port clients connect to; peers are told of it.
+    /// The port clients connect to, as peers learn it.
     pub port: u16,
     /// How long a peer may leave a ping unanswered, in ms. Directive: cluster-node-timeout.
     pub node_timeout_ms: u64,
@@ -12,7 +12,7 @@ pub struct EngineConfig {
     pub enqueue_at_load: EnqueueAtLoad,
     /// Whether jobs may be evicted for memory's sake. Directive: maxmemory-policy.
     pub eviction: Eviction,
-    /// What peers are told instead of what sockets show. Directives: cluster-announce-*.
+    /// What peers learn instead of what sockets show. Directives: cluster-announce-*.
     pub announce: Announce,
 }
 

@@ -1,7 +1,27 @@
-//! A job's way into its queue, out of it to a client, back again, and out of the world.
+//! A job's way into its queue, out of it to a client, back again, and out of this node.
 //!
-//! Retry counts from the moment a job is queued, not from its delivery: a fetch leaves
-//! the requeue time alone.
+//! Nobody is in charge of a job. Each holder has a copy and a time of its own at which the job
+//! goes back to its queue if no acknowledgement came, so that the loss of any holder delays a
+//! delivery and does not prevent it. Left alone, each holder would deliver the job again after
+//! each retry. Three messages keep them in step. A holder that queues a job once more sends
+//! QUEUED, and the others count their retry anew from then on. Half a second before its time it
+//! sends WILLQUEUE: who has the job queued answers QUEUED, who has it acked answers SETACK, and
+//! it need not be queued again. A client's WORKING postpones it on all of them. None of these is
+//! confirmed. One that is lost costs a delivery too many, never one too few; that is the side
+//! on which an at-least-once queue has to err. Times are drawn with a jitter of half a second,
+//! since holders that count from the same message would otherwise all come at once.
+//!
+//! The first enqueue of a job is silent. It is made by the node that took the job from its
+//! producer, or by one that was asked for it or borrowed it, and the other holders wait for a
+//! whole retry anyhow. So a job that is acknowledged in time costs no message but its copies and
+//! its ack.
+//!
+//! Retry counts from the moment a job is queued and not from its delivery: the other holders
+//! know when it was queued, and no message says when a client fetched it. A fetch therefore
+//! leaves the requeue time alone.
+//!
+//! An at-most-once job has one copy, which is queued once. It leaves the append only file
+//! before it leaves the server, lest a restart deliver it again.
 
 use crate::base::time::MonoMs;
 use crate::proto::bus::{Message, MessageFlags};

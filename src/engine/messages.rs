@@ -5,8 +5,17 @@
 //! membership, see [`super::cluster`]. All other messages are accepted from known nodes
 //! only. Those of unknown nodes, and of a node that uses this node's own ID, change nothing.
 //!
-//! A valid message at the wrong moment is normal here and changes nothing. A job that is
-//! acked on this node stays acked whatever a node says of it: that node is sent SETACK.
+//! Messages come late, twice, or not at all, and their sender may not know what this node
+//! knows. So a valid message at the wrong moment is normal and changes nothing, and no message
+//! undoes what is final: a job that is acked here stays acked whatever a node says of it, and
+//! that node is sent SETACK. Whoever speaks of a job has it, or had it, and so becomes one of its
+//! holders here: were it left out of the set, it would never get the ack.
+//!
+//! Two holders may queue a job at the same time, each before the other's QUEUED came. Then one
+//! of them has to give in, and both must choose the same one without asking: the node that
+//! ranks higher for this job keeps it queued. Who ranks lower takes it out of its queue; who
+//! ranks higher says that it has it queued, since its own QUEUED may have been lost, or never
+//! sent for a first enqueue.
 
 use crate::base::ids::{JobId, LinkId};
 use crate::proto::bus::{GossipKind, Header, Message, MessageFlags};
@@ -57,7 +66,7 @@ impl Engine {
 
     /// A message other than a heartbeat, from a node that is known.
     fn message_of_node(&mut self, from: NodeRef, flags: MessageFlags, message: &Message<'_>) {
-        // Until its jobs are loaded this node would answer wrongly; who asks will ask again.
+        // Until its jobs are loaded this node would answer wrongly; senders will ask again.
         if self.storage == Storage::Loading && !matches!(message, Message::Fail(_)) {
             return;
         }
@@ -125,8 +134,8 @@ impl Engine {
         if why == Postponed::Working || self.outranks_me(from, r) {
             self.dequeue(r);
         } else if self.jobs[r].is_queued() {
-            // Differs from C: the sender gives in when it hears of this queue, and it may
-            // not have, since the first enqueue of a lent job is silent.
+            // Differs from C, where the sender may never learn that the job is queued here: the
+            // first enqueue of a lent job is silent.
             self.cluster.send(&mut self.out, &[from], MessageFlags::NONE, &Message::Queued(id));
         }
         self.postpone(r);

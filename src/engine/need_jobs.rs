@@ -1,13 +1,16 @@
 //! Asking for jobs: a node with consumers and an empty queue asks the others.
 //!
+//! A queue has no home. Each node queues the jobs that its own producers brought, and a
+//! consumer may be connected to any node; so jobs have to be carried to where somebody waits.
 //! NEEDJOBS goes to everybody now and then, to find out who has jobs, and more often to
 //! the nodes that sent some lately. Waits between requests double while nothing comes.
-//! What the others do about it is in [`super::your_jobs`].
+//! How the others answer is in [`super::your_jobs`].
 //!
-//! Between nodes that announced [`Abilities::STANDING_ASKS`] nobody has to ask again and
-//! again. Once clients wait, each other node is told for how many jobs (its *credit*),
-//! and sends jobs as they come; it is told again when the credit is used up or grows
-//! old, and told of 0 jobs when no client waits any longer.
+//! Asking again and again costs messages while nothing comes, and time until the next request
+//! when something does. Between nodes that announced [`Abilities::STANDING_ASKS`] it is not
+//! needed. Once clients wait, each other node is asked for a number of jobs (the *credit*), and
+//! sends them as they come. It is asked again when the credit is used up or grows old, and
+//! asked for 0 jobs when no client waits any longer.
 
 use std::collections::BTreeMap;
 
@@ -36,8 +39,8 @@ const RATE_ELAPSED_MIN_MS: u64 = 50;
 /// A standing ask covers the imports of this long, so that a steady flow costs few of
 /// them.
 const CREDIT_COVERS_MS: u64 = 20;
-/// A standing ask is told again after this, well before the others forget it.
-const TELL_AGAIN_MS: u64 = ASK_VALID_MS / 3;
+/// A standing ask is sent again after this, well before the others forget it.
+const SEND_AGAIN_MS: u64 = ASK_VALID_MS / 3;
 /// No client has waited for this long: the standing ask ends. Between two GETJOBs of one
 /// consumer it does not.
 const CANCEL_AFTER_MS: u64 = 100;
@@ -57,9 +60,9 @@ pub struct Imports {
 /// The ask that able nodes know of.
 #[derive(Debug, Default)]
 struct Standing {
-    /// Jobs that others were told to send and did not send yet; 0 without an ask.
+    /// Jobs that others were asked for and did not send yet; 0 without an ask.
     credit: u32,
-    told_at: Option<MonoMs>,
+    sent_at: Option<MonoMs>,
     waited_at: MonoMs,
 }
 
@@ -142,15 +145,15 @@ impl Imports {
 
     /// Whether other nodes know that clients wait here.
     pub fn is_asking(&self) -> bool {
-        self.standing.told_at.is_some()
+        self.standing.sent_at.is_some()
     }
 
-    /// A job came of those that other nodes were told to send.
+    /// A job came of those that other nodes were asked for.
     pub fn use_credit(&mut self) {
         self.standing.credit = self.standing.credit.saturating_sub(1);
     }
 
-    /// A node may not know the standing ask: it is told again before long.
+    /// A node may not know the standing ask: it is sent again before long.
     pub fn forget_credit(&mut self) {
         self.standing.credit = 0;
     }
@@ -175,10 +178,10 @@ impl Engine {
             imports.broadcast.tried(now);
         }
         // Able nodes that know of a standing ask send without being asked again.
-        let is_told = imports.is_asking();
+        let is_asking = imports.is_asking();
         let sources: Vec<NodeRef> = imports
             .sources(now)
-            .filter(|node| !(is_told && self.cluster.is_able(*node, Abilities::STANDING_ASKS)))
+            .filter(|node| !(is_asking && self.cluster.is_able(*node, Abilities::STANDING_ASKS)))
             .collect();
         let ask = !sources.is_empty()
             && (need == Need::ReachedZero
@@ -201,7 +204,7 @@ impl Engine {
         }
     }
 
-    /// Clients wait for a queue: the able nodes are told, unless what they know will do.
+    /// Clients wait for a queue: the able nodes are asked, unless what they know will do.
     pub(super) fn keep_asking(&mut self, q: QueueRef) {
         let now = self.now.mono;
         if self.cluster.is_alone() || self.cluster.is_leaving() {
@@ -217,17 +220,17 @@ impl Engine {
         let wanted = (queue.waiters.len() as u64).clamp(1, ASK_MAX);
         let standing = &mut queue.imports.standing;
         standing.waited_at = now;
-        let is_fresh = standing.told_at.is_some_and(|at| now.ms_since(at) < TELL_AGAIN_MS);
+        let is_fresh = standing.sent_at.is_some_and(|at| now.ms_since(at) < SEND_AGAIN_MS);
         if is_fresh && u64::from(standing.credit) >= wanted {
             return;
         }
         standing.credit = wanted.max(flow).min(ASK_MAX) as u32;
-        standing.told_at = Some(now);
+        standing.sent_at = Some(now);
         let count = standing.credit;
-        self.tell_able(q, count);
+        self.ask_able(q, count);
     }
 
-    /// A link was made: its node may have been started anew since it was told.
+    /// A link was made: its node may have been started anew since it was asked.
     pub(super) fn ask_anew(&mut self) {
         for q in self.blocked.waited_for() {
             if let Some(queue) = self.queues.get_mut(q).and_then(QueueEntry::live_mut) {
@@ -236,7 +239,7 @@ impl Engine {
         }
     }
 
-    fn tell_able(&mut self, q: QueueRef, count: u32) {
+    fn ask_able(&mut self, q: QueueRef, count: u32) {
         let able = self.cluster.able(Abilities::STANDING_ASKS);
         let message = Message::NeedJobs { queue: &self.queues[q].name, count };
         self.cluster.send(&mut self.out, &able, MessageFlags::STANDING, &message);
@@ -255,7 +258,7 @@ impl Engine {
             return Asking::Yes;
         }
         *standing = Standing::default();
-        self.tell_able(q, 0);
+        self.ask_able(q, 0);
         Asking::No
     }
 }

@@ -1,4 +1,4 @@
-//! Queues: named lines of jobs, and what is known about each.
+//! Queues: jobs in order under a name, and what is known about each.
 //!
 //! A name is one counted entry, whether or not there is a live queue behind it: a job
 //! names its queue for as long as it lives, while the queue itself comes into being
@@ -126,7 +126,7 @@ pub struct Queues {
     live_count: usize,
     /// Queues in which a waiting client might now find a job.
     ready: Vec<QueueRef>,
-    /// Where the next look for idle queues begins.
+    /// Where the next search for idle queues begins.
     idle_cursor: u32,
 }
 
@@ -263,8 +263,8 @@ impl Queues {
         !self.ready.is_empty()
     }
 
-    /// Drops queues that have been idle for `idle_ms`, looking at no more than `max`
-    /// of them, in turn.
+    /// Drops queues that have been idle for `idle_ms`, visiting no more than `max` of
+    /// them, in turn.
     pub fn drop_idle(&mut self, now: MonoMs, idle_ms: u64, max: usize) {
         for _ in 0..max {
             let Some(q) = self.table.next_from(self.idle_cursor) else {

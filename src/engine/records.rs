@@ -338,7 +338,7 @@ mod tests {
 
     const PEER: NodeId = NodeId([b'b'; 40]);
 
-    /// A copy of a job comes from a peer; tells whether it is taken and confirmed.
+    /// A copy of a job comes from a peer; returns whether it is taken and confirmed.
     fn takes_copy(node: &mut Node) -> bool {
         let address = IpAddr::from([127, 0, 0, 1]);
         let peer = NodeLine {

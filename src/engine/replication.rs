@@ -1,10 +1,25 @@
-//! A job on enough nodes before its producer hears of it.
+//! A job on enough nodes before its producer gets its ID.
 //!
-//! REPLJOB goes to as many random reachable nodes as copies are wanted; they join the
-//! job's set of holders first, so that each copy names them all. GOTJOB confirms a
-//! copy. While the producer waits one more node is asked now and then. A node that
-//! takes no copies itself (memory, or it leaves) replicates *externally*: when the
-//! others have the job, one of them is told to queue it and the job is dropped here.
+//! `REPLICATE n` promises that the job outlives the loss of any n - 1 nodes. So the ID is sent
+//! when n nodes have said that they hold a copy, and not before; and the job is queued only then,
+//! since a consumer must not get a job whose producer may yet be told that it was refused.
+//!
+//! REPLJOB goes to as many random reachable nodes as copies are wanted. They join the job's set
+//! of holders first, so that each copy names them all, the ones that never get theirs as well:
+//! whoever queues or acknowledges the job later has to reach every node that might have it. A
+//! name too many costs a message, a missing one delivers an acknowledged job again. For the same
+//! reason who has a copy already gets it again, for the set's sake, when the set has grown.
+//!
+//! GOTJOB confirms a copy. REPLJOB or GOTJOB may be lost with its link, or a node may be slow; so
+//! while the producer waits, one more node is asked now and then, and those that did not
+//! confirm are asked again. There may be more copies than were asked for in the end. When the
+//! wait ends without enough of them, DELJOB goes to all that may have one: the producer gets an
+//! error, will add its job again under another ID, and the first attempt should not be delivered
+//! beside the second.
+//!
+//! A node that takes no copies itself (memory is short, or it leaves the cluster) replicates
+//! *externally*: when enough others have the job, one of them is asked by ENQUEUE to queue it,
+//! and the job is dropped here.
 
 use crate::base::ids::{JobId, NodeId};
 use crate::base::time::MonoMs;
@@ -24,7 +39,7 @@ const ADD_NODE_AFTER_MS: u64 = 50;
 /// that any link of a cluster carries.
 const SLOW_LINK_BYTES_PER_MS: u64 = 10_000;
 
-/// Whether receivers of REPLJOB shall say that they got it.
+/// Whether receivers of REPLJOB shall confirm their copy with GOTJOB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Confirm {
     No,

@@ -1,11 +1,15 @@
 //! Lending jobs to nodes that asked for them.
 //!
-//! A NEEDJOBS is answered at once with what is there: at most half of the queue, and
-//! nothing by a node that imports for it itself. A standing ask of an able node, whose
-//! clients are known to wait, is answered with as much as it wants; the rest is
-//! remembered, and sent as jobs come for which no client waits here, until the ask is
-//! ended or grows old. So a job goes to where somebody waits, and does not stay on a node
-//! that no longer needs it.
+//! A job that is lent stays here too, active, with its retry running: the borrower is one more
+//! holder, and if it dies with the job, the job comes back. A NEEDJOBS is answered at once with
+//! what is there: at most half of the queue, because this node may have consumers of its own,
+//! and nothing where this node imports jobs of that queue itself, or two nodes would lend each
+//! other the same jobs for ever.
+//!
+//! A standing ask of an able node, whose clients are known to wait, is answered with as much as
+//! it wants. The rest is remembered, and sent as jobs come for which no client waits here, until
+//! the ask is ended or grows old. So a job goes to where somebody waits, and does not stay on a
+//! node that no longer needs it.
 //!
 //! Differs from C: of a C node's NEEDJOBS that found nothing one job is remembered too,
 //! so that its clients need not wait until it asks again; when it has got that one, it
@@ -84,8 +88,8 @@ impl Asks {
 }
 
 impl Engine {
-    /// NEEDJOBS: a node wants up to `count` jobs of a queue. A standing ask for 0 jobs is
-    /// the end of one.
+    /// NEEDJOBS: a node wants up to `count` jobs of a queue. A standing ask for 0 jobs ends
+    /// the one before.
     pub(super) fn on_need_jobs(
         &mut self,
         from: NodeRef,

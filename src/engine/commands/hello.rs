@@ -14,7 +14,7 @@ impl Engine {
     /// Replies `[1, own ID, [id, ip, port, priority] ...]`, this node included and those in
     /// handshake too; a smaller priority is a better node.
     ///
-    /// C: this node's address is empty until a peer told it; clients take that for the
+    /// C: this node's address is empty until it is known from a peer; clients take that for the
     /// address they dialled.
     pub(in crate::engine) fn on_hello(&mut self, client: ClientId, resp: Resp) {
         let lines = self.cluster.node_lines(self.now);

@@ -97,25 +97,25 @@ fn write_pair(reply: &mut ReplyWriter<'_>, name: &str, number: u64) {
 
 /// PAUSE queue [in] [out] [all] [none] [state] [bcast] -> status: the state afterwards.
 ///
-/// The words replace the old state; `state` and `bcast` alone change nothing; `none`
+/// The options replace the old state; `state` and `bcast` alone change nothing; `none`
 /// clears what came before it. `bcast` tells all nodes the resulting state. Any other
-/// word is an error and nothing is done.
+/// option is an error and nothing is done.
 pub fn pause(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     let mut asked: Option<Pause> = None;
     let mut broadcast = false;
-    for word in call.args.from(2).iter() {
+    for option in call.args.from(2).iter() {
         let so_far = asked.unwrap_or_default();
-        if is(word, "in") {
+        if is(option, "in") {
             asked = Some(so_far.with(Pause::IN));
-        } else if is(word, "out") {
+        } else if is(option, "out") {
             asked = Some(so_far.with(Pause::OUT));
-        } else if is(word, "all") {
+        } else if is(option, "all") {
             asked = Some(Pause::ALL);
-        } else if is(word, "none") {
+        } else if is(option, "none") {
             asked = Some(Pause::NONE);
-        } else if is(word, "bcast") {
+        } else if is(option, "bcast") {
             broadcast = true;
-        } else if !is(word, "state") {
+        } else if !is(option, "state") {
             return Err(CommandError::Syntax);
         }
     }

@@ -39,7 +39,7 @@ pub type JobRef = Ref<Job>;
 /// A job is removed this long after its TTL ended, unless another of its timers
 /// finds it expired before. C: job.c updateJobAwakeTime.
 pub const EXPIRE_GRACE_MS: u64 = 1000;
-/// Peers are told of a requeue this long before it. C: JOB_WILLQUEUE_ADVANCE.
+/// Holders are warned of a requeue this long before it. C: JOB_WILLQUEUE_ADVANCE.
 pub const WILLQUEUE_ADVANCE_MS: u64 = 500;
 
 #[derive(Debug)]

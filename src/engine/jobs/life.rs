@@ -16,7 +16,7 @@ pub enum Nack {
     Yes,
 }
 
-/// Whether the holders of a job are told that it was queued.
+/// Whether it is to be announced to the holders of a job that it was queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Announced {
     No,
@@ -107,7 +107,7 @@ impl Jobs {
     fn leave_queue(&mut self, r: JobRef) -> &mut Job {
         let job = &mut self.table[r];
         assert!(job.is_queued(), "a job in a queue is queued");
-        // The schedule does not tell an active job from a queued one.
+        // Active and queued are the same to the schedule.
         job.set_state(JobState::Active);
         job
     }
