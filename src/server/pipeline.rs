@@ -163,10 +163,12 @@ impl Server {
             if !client.runs() {
                 break Halt::Held;
             }
-            if self.command_started_at.duration_since(self.share_started_at) > SHARE_OF_TURN {
+            let rest = &mut input[*consumed..];
+            let served_for = self.command_started_at.duration_since(self.share_started_at);
+            // A client that has nothing left to execute needs no further turn.
+            if !rest.is_empty() && served_for > SHARE_OF_TURN {
                 break Halt::ShareUsed;
             }
-            let rest = &mut input[*consumed..];
             let resp = client.resp;
             match client.parser.parse(rest, &mut args) {
                 Ok(Parsed::Incomplete { missing }) => break Halt::Incomplete { missing },
