@@ -8,86 +8,69 @@
 #[allow(dead_code, reason = "the integration tests use the rest of it")]
 mod support;
 
+use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use support::{eventually, free_port};
-
-/// How long a server may take to listen. Far more than it takes.
-const PATIENCE: Duration = Duration::from_secs(20);
+use support::program::{self, Program};
+use support::{PATIENCE, eventually, free_port, server_path};
 
 /// A server that belongs to one test.
 struct Server {
-    child: Child,
+    program: Program,
     port: u16,
     _folder: tempfile::TempDir,
 }
 
 impl Server {
     fn redis() -> Self {
-        Self::start("redis-server", |port| {
+        Self::start("redis-server".into(), |port| {
             ["--port", port, "--bind", "127.0.0.1", "--save", ""].map(str::to_owned).to_vec()
         })
     }
 
     fn disque() -> Self {
-        Self::start(env!("CARGO_BIN_EXE_disque-server"), |port| {
+        Self::start(server_path(), |port| {
             ["--port", port, "--bind", "127.0.0.1"].map(str::to_owned).to_vec()
         })
     }
 
     fn beanstalkd() -> Self {
-        Self::start("beanstalkd", |port| {
+        Self::start("beanstalkd".into(), |port| {
             ["-l", "127.0.0.1", "-p", port].map(str::to_owned).to_vec()
         })
     }
 
-    fn start(program: &str, words: impl Fn(&str) -> Vec<String>) -> Self {
+    fn start(path: OsString, arguments: impl Fn(&str) -> Vec<String>) -> Self {
         let port = free_port();
         let folder = tempfile::tempdir().expect("a folder for the server");
-        let mut child = Command::new(program)
-            .args(words(&port.to_string()))
-            .current_dir(folder.path())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap_or_else(|error| panic!("{program} is needed on PATH: {error}"));
-        let started = Instant::now();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            let ended = child.try_wait().expect("it is our child");
-            assert!(ended.is_none(), "{program} ended before it listened");
-            assert!(started.elapsed() < PATIENCE, "{program} does not listen");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Self { child, port, _folder: folder }
+        let mut command = Command::new(&path);
+        command.args(arguments(&port.to_string())).current_dir(folder.path());
+        let mut program = Program::start(command.stdout(Stdio::null()));
+        let is_there = || {
+            assert_eq!(program.ended(), None, "{} ended before it listened", path.display());
+            TcpStream::connect(("127.0.0.1", port)).is_ok()
+        };
+        eventually(is_there, |&is_there| is_there);
+        Self { program, port, _folder: folder }
     }
 
     /// Sends a command and returns what one read brings.
     fn ask(&self, words: &str) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("the server listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout above 0");
         stream.write_all(format!("{words}\r\n").as_bytes()).expect("the server reads");
         let mut bytes = [0; 16 * 1024];
         let received = stream.read(&mut bytes).expect("the server answers");
         String::from_utf8_lossy(&bytes[..received]).into_owned()
     }
 
-    fn signal(&self, name: &str) {
-        let status = Command::new("kill").args([name, &self.child.id().to_string()]).status();
-        assert!(status.expect("kill runs").success());
-    }
-
     /// Runs the tool and returns its rows.
     fn load(&self, line: &str) -> Vec<Row> {
-        let pid = self.child.id().to_string();
+        let pid = self.program.pid().to_string();
         rows(&benchmark(&format!("-p {} --pid {pid} {line}", self.port)))
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -114,11 +97,8 @@ fn benchmark(line: &str) -> String {
 }
 
 fn run(words: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_disque-benchmark"))
-        .args(words)
-        .args(["--format", "csv"])
-        .output()
-        .expect("the tool runs");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_disque-benchmark"));
+    let output = program::run(command.args(words).args(["--format", "csv"]), b"");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{words:?}: {errors}");
     String::from_utf8(output.stdout).expect("the tool prints text")
@@ -158,12 +138,14 @@ fn assert_a_stall_shows(server: &Server, peer: &str) {
         let line = format!("--peer {peer} -w mix --rate 500 --seconds 2 -c 2");
         let load = scope.spawn(move || server.load(&line));
         let mut asked = 0;
-        while commands_processed(server) < asked + 100 {
+        let processed_for_load = || {
             asked += 1;
-        }
-        server.signal("-STOP");
+            commands_processed(server) - asked
+        };
+        eventually(processed_for_load, |count| *count >= 100);
+        server.program.signal(libc::SIGSTOP);
         std::thread::sleep(STALL);
-        server.signal("-CONT");
+        server.program.signal(libc::SIGCONT);
         let rows = load.join().expect("the load runs to its end");
         let mix = &rows[0];
         assert_eq!(mix.figure("operations"), 1000.0);
@@ -366,10 +348,8 @@ fn a_picture_is_written_where_plot_says() {
 #[test]
 fn a_server_that_is_not_there_is_named() {
     let port = free_port();
-    let output = Command::new(env!("CARGO_BIN_EXE_disque-benchmark"))
-        .args(["-p", &port.to_string()])
-        .output()
-        .expect("the tool runs");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_disque-benchmark"));
+    let output = program::run(command.args(["-p", &port.to_string()]), b"");
     assert!(!output.status.success());
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(errors.contains(&format!("127.0.0.1:{port}")), "{errors}");

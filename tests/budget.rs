@@ -121,7 +121,7 @@ impl Meter {
 
     /// Has callgrind write down what it counted, and gives it.
     fn dump(&mut self) -> String {
-        self.client.call("QSTAT nothing");
+        assert_eq!(self.client.call("QSTAT nothing"), Value::NullArray);
         self.dumps += 1;
         let path = self.server.folder().join(format!("counts.{}", self.dumps));
         eventually(
@@ -184,7 +184,7 @@ impl Meter {
     /// Notes what a job on two nodes costs the one that its producer asked, and the other.
     fn note_copies(&mut self) {
         let other = TestServer::start();
-        self.client.call(&format!("CLUSTER MEET 127.0.0.1 {}", other.port()));
+        self.client.ok(&format!("CLUSTER MEET 127.0.0.1 {}", other.port()));
         let replicated: &[&[u8]] = &[b"REPLICATE", b"2"];
         let add = adds(&SMALL, replicated);
         let mut far = other.client();

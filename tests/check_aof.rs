@@ -2,12 +2,14 @@
 //! C tool, but where it says why: ours also looks into the jobs.
 
 use std::fs;
-use std::io::Write as _;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use tempfile::TempDir;
 
+#[path = "integration/program.rs"]
+#[allow(dead_code, reason = "the integration tests use the rest of it")]
+mod program;
 #[path = "cli/terminal.rs"]
 mod terminal;
 
@@ -36,19 +38,9 @@ impl Checked {
 
     /// Exit status and output.
     fn run(&self, options: &[&str], answer: &str) -> (Option<i32>, String) {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_disque-check-aof"))
-            .args(options)
-            .arg("x.aof")
-            .current_dir(self.dir.path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the program is built");
-        let mut input = process.stdin.take().expect("it is piped");
-        // A program that asks nothing may have ended by now.
-        let _ = input.write_all(answer.as_bytes());
-        drop(input);
-        let output = process.wait_with_output().expect("it is our child");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_disque-check-aof"));
+        command.args(options).arg("x.aof").current_dir(self.dir.path());
+        let output = program::run(&mut command, answer.as_bytes());
         (output.status.code(), String::from_utf8(output.stdout).expect("text"))
     }
 }

@@ -8,16 +8,20 @@
 mod fake_server;
 #[path = "cli/real_nodes.rs"]
 mod real_nodes;
+#[path = "integration/support.rs"]
+#[allow(dead_code, reason = "the integration tests use the rest of it")]
+mod support;
 #[path = "cli/terminal.rs"]
 mod terminal;
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::time::Duration;
 
 use disque::proto::quoting;
 use fake_server::{Answer, FakeServer, bulk, listen};
+use support::program;
 use terminal::Terminal;
 
 fn disque() -> Command {
@@ -35,19 +39,7 @@ fn client(port: u16, args: &str) -> Command {
 
 /// Runs to the end with some standard input.
 fn run(mut command: Command, input: &[u8]) -> Output {
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the client starts");
-    let mut stdin = child.stdin.take().expect("a pipe");
-    let input = input.to_vec();
-    // A client that does not read its input closes it.
-    let writer = std::thread::spawn(move || stdin.write_all(&input).is_ok());
-    let output = child.wait_with_output().expect("the client ends");
-    let _ = writer.join().expect("the writer does not panic");
-    output
+    program::run(&mut command, input)
 }
 
 /// Standard output, standard error and status of a run.

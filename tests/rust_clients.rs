@@ -12,7 +12,7 @@ use redis::{Commands, Value};
 #[allow(dead_code, reason = "the integration tests use the rest of it")]
 mod support;
 
-use support::{TestServer, eventually};
+use support::{PATIENCE, TestServer, eventually};
 
 fn url(server: &TestServer) -> String {
     format!("redis://127.0.0.1:{}/", server.port())
@@ -24,7 +24,9 @@ fn disque(server: &TestServer) -> Disque {
 
 fn redis(server: &TestServer) -> redis::Connection {
     let client = redis::Client::open(url(server)).expect("the address is well formed");
-    client.get_connection().expect("the client connects")
+    let connection = client.get_connection().expect("the client connects");
+    connection.set_read_timeout(Some(PATIENCE)).expect("a timeout above 0");
+    connection
 }
 
 fn add(client: &Disque, queue: &[u8], body: &[u8]) -> String {

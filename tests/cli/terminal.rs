@@ -4,15 +4,14 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Instant;
 
-/// Longest wait for something to appear on the screen.
-const PATIENCE: Duration = Duration::from_secs(20);
+use crate::program::{PATIENCE, Program};
 
 pub struct Terminal {
     keyboard_and_screen: File,
-    child: Child,
+    program: Program,
     seen: String,
 }
 
@@ -32,8 +31,8 @@ impl Terminal {
                 Ok(())
             });
         }
-        let child = command.spawn().expect("the program starts");
-        Terminal { keyboard_and_screen: master, child, seen: String::new() }
+        let program = Program::start(&mut command);
+        Terminal { keyboard_and_screen: master, program, seen: String::new() }
     }
 
     /// Types keys.
@@ -59,12 +58,8 @@ impl Terminal {
     pub fn wait_for_end(mut self) -> (Option<i32>, String) {
         let deadline = Instant::now() + PATIENCE;
         while self.read_more(deadline) {}
-        if Instant::now() > deadline {
-            self.child.kill().expect("the child is ours");
-            panic!("the program goes on after {:?}", self.seen);
-        }
-        let status = self.child.wait().expect("the child is ours");
-        (status.code(), self.seen)
+        assert!(Instant::now() <= deadline, "the program goes on after {:?}", self.seen);
+        (self.program.wait().code(), self.seen)
     }
 
     /// Reads what is there, waiting for something. False: nothing will come.

@@ -12,13 +12,23 @@ BUS_PORT_OFFSET = 10_000
 READY_WITHIN_SECS = 20
 
 
+# Open until this process ends; see `free_port`.
+claims = []
+
+
 def free_port():
-    """A port that is free together with its bus port."""
+    """A port that is free together with its bus port, and that no other test takes.
+
+    A name in Linux's abstract namespace claims it, as `tests/integration/support.rs` does.
+    """
     ports = list(range(15_000, 22_000))
     random.shuffle(ports)
     for port in ports:
         with contextlib.ExitStack() as stack:
             try:
+                claim = socket.socket(socket.AF_UNIX)
+                claim.bind(f"\0disque-test-port-{port}")
+                claims.append(claim)
                 for number in (port, port + BUS_PORT_OFFSET):
                     probe = stack.enter_context(socket.socket())
                     probe.bind(("127.0.0.1", number))

@@ -6,14 +6,7 @@ use std::os::unix::process::ExitStatusExt as _;
 
 use disque::proto::reply_reader::Value;
 
-use crate::support::{Client, TestServer, bulk, error, eventually, integer, status, text};
-
-fn array(value: Value) -> Vec<Value> {
-    match value {
-        Value::Array(items) => items,
-        other => panic!("not an array: {other:?}"),
-    }
-}
+use crate::support::{Client, TestServer, array, bulk, error, eventually, integer, status, text};
 
 fn log_of(server: &TestServer) -> String {
     fs::read_to_string(server.folder().join("log")).expect("the server logs")
@@ -24,9 +17,9 @@ fn the_slow_log_keeps_what_was_slow_newest_first() {
     let server = TestServer::start_with(&["--slowlog-log-slower-than", "20000"]);
     let mut client = server.client();
     assert_eq!(client.call("SLOWLOG LEN"), Value::Integer(0));
-    client.call("DEBUG SLEEP 0.03");
-    client.call("DEBUG SLEEP 0.04");
-    client.call("PING");
+    client.ok("DEBUG SLEEP 0.03");
+    client.ok("DEBUG SLEEP 0.04");
+    assert_eq!(client.call("PING"), status("PONG"));
     assert_eq!(client.call("SLOWLOG LEN"), Value::Integer(2));
     let entries = array(client.call("SLOWLOG GET"));
     assert_eq!(entries.len(), 2);
@@ -40,7 +33,7 @@ fn the_slow_log_keeps_what_was_slow_newest_first() {
     assert_eq!(array(client.call("SLOWLOG GET 0")).len(), 0);
     assert_eq!(array(client.call("SLOWLOG GET -1")).len(), 2);
     assert_eq!(client.call("SLOWLOG GET x"), error("ERR value is not an integer or out of range"));
-    client.call("CONFIG SET slowlog-max-len 1");
+    client.ok("CONFIG SET slowlog-max-len 1");
     assert_eq!(client.call("SLOWLOG LEN"), Value::Integer(1));
     assert_eq!(client.call("SLOWLOG RESET"), status("OK"));
     assert_eq!(client.call("SLOWLOG LEN"), Value::Integer(0));
@@ -56,9 +49,9 @@ fn passwords_are_in_neither_slow_log_nor_monitor() {
     let mut client = server.client();
     let mut monitor = server.client();
     assert_eq!(monitor.call("MONITOR"), status("OK"));
-    client.call("CONFIG SET requirepass hidden-word");
+    client.ok("CONFIG SET requirepass hidden-word");
     assert_eq!(client.call("AUTH hidden-word"), status("OK"));
-    client.call("HELLO 3 AUTH default hidden-word");
+    assert!(matches!(client.call("HELLO 3 AUTH default hidden-word"), Value::Map(_)));
     let entries = format!("{:?}", client.call("SLOWLOG GET 100"));
     let hidden = format!("{:?}", bulk("hidden-word"));
     assert!(!entries.contains(&hidden), "{entries}");
@@ -77,8 +70,8 @@ fn a_monitor_sees_each_command_of_each_client() {
     let stream = server.connect();
     let address = stream.local_addr().expect("it is connected").to_string();
     let mut client = Client::over(stream);
-    client.call("nosuch command");
-    client.call_words(&[b"ADDJOB", b"a \"q\"", b"\r\n\xff", b"0"]);
+    assert_eq!(client.call("nosuch command"), error("ERR unknown command 'nosuch'"));
+    text(client.call_words(&[b"ADDJOB", b"a \"q\"", b"\r\n\xff", b"0"]));
     let line = text(monitor.reply());
     let (time, rest) = line.split_once(' ').expect("time and the rest");
     let (secs, micros) = time.split_once('.').expect("seconds and microseconds");
@@ -88,7 +81,7 @@ fn a_monitor_sees_each_command_of_each_client() {
     // A second MONITOR is not answered; what follows it is.
     let own = text(monitor.call("MONITOR"));
     assert!(own.ends_with(r#""MONITOR""#), "{own}");
-    client.call("PING");
+    assert_eq!(client.call("PING"), status("PONG"));
     let next = text(monitor.reply());
     assert!(next.ends_with(r#""PING""#), "{next}");
 }
@@ -97,8 +90,9 @@ fn a_monitor_sees_each_command_of_each_client() {
 fn a_monitor_shows_unix_clients_by_their_socket() {
     let server = TestServer::start_with(&["--unixsocket", "disque.sock"]);
     let mut monitor = server.client();
-    monitor.call("MONITOR");
-    Client::over_unix(&server.folder().join("disque.sock")).call("PING");
+    monitor.ok("MONITOR");
+    let mut client = Client::over_unix(&server.folder().join("disque.sock"));
+    assert_eq!(client.call("PING"), status("PONG"));
     let line = text(monitor.reply());
     assert!(line.ends_with(r#" [unix:disque.sock] "PING""#), "{line}");
 }
@@ -107,11 +101,11 @@ fn a_monitor_shows_unix_clients_by_their_socket() {
 fn latency_is_kept_from_the_threshold_on() {
     let server = TestServer::start();
     let mut client = server.client();
-    client.call("DEBUG SLEEP 0.03");
+    client.ok("DEBUG SLEEP 0.03");
     assert_eq!(client.call("LATENCY LATEST"), Value::Array(vec![]));
     assert!(text(client.call("LATENCY DOCTOR")).contains("CONFIG SET latency-monitor-threshold"));
-    client.call("CONFIG SET latency-monitor-threshold 20");
-    client.call("DEBUG SLEEP 0.03");
+    client.ok("CONFIG SET latency-monitor-threshold 20");
+    client.ok("DEBUG SLEEP 0.03");
     let latest = array(client.call("LATENCY LATEST"));
     assert_eq!(latest.len(), 1);
     let latest = array(latest[0].clone());
@@ -159,14 +153,14 @@ fn latency_of_the_disk_is_kept_by_what_the_server_waited_for() {
     ]);
     let mut client = server.client();
     let body = vec![b'x'; 50_000_000];
-    client.call_words(&[b"ADDJOB", b"q", &body, b"0"]);
+    text(client.call_words(&[b"ADDJOB", b"q", &body, b"0"]));
     let events = latency_events(&mut client);
     for event in ["fast-command", "aof-write", "aof-write-alone"] {
         assert!(events.contains(&event.to_owned()), "no {event} in {events:?}");
     }
     assert_eq!(client.call("LATENCY RESET aof-write aof-write-alone fork"), Value::Integer(2));
-    client.call("CONFIG SET appendfsync always");
-    client.call_words(&[b"ADDJOB", b"q", &body, b"0"]);
+    client.ok("CONFIG SET appendfsync always");
+    text(client.call_words(&[b"ADDJOB", b"q", &body, b"0"]));
     let events = latency_events(&mut client);
     assert!(events.contains(&"aof-fsync-always".to_owned()), "{events:?}");
 }
@@ -179,20 +173,22 @@ fn latency_of_due_jobs_and_of_eviction_is_kept() {
     let add = b"ADDJOB q body 0 DELAY 1 RETRY 0 REPLICATE 1\r\n".repeat(1000);
     for _ in 0..JOBS / 1000 {
         client.send(&add);
-        (0..1000).for_each(|_| drop(client.reply()));
+        (0..1000).for_each(|_| drop(text(client.reply())));
     }
-    client.call("CONFIG SET latency-monitor-threshold 1");
+    client.ok("CONFIG SET latency-monitor-threshold 1");
     // All are due at once when the server comes round again.
-    client.call("DEBUG SLEEP 1.1");
+    client.ok("DEBUG SLEEP 1.1");
     eventually(|| client.call("QLEN q"), |len| *len == Value::Integer(JOBS as i64));
     let events = latency_events(&mut client);
     assert!(events.contains(&"jobs-processing".to_owned()), "{events:?}");
-    (0..JOBS / 1000).for_each(|_| drop(client.call("GETJOB NOHANG COUNT 1000 FROM q")));
+    for _ in 0..JOBS / 1000 {
+        assert_eq!(array(client.call("GETJOB NOHANG COUNT 1000 FROM q")).len(), 1000);
+    }
     assert_eq!(client.call("QLEN q"), Value::Integer(0));
     // What was delivered at most once may go, and there is more of it than goes at once.
-    client.call("CONFIG SET maxmemory 1mb");
-    client.call("PING");
-    client.call("CONFIG SET maxmemory 0");
+    client.ok("CONFIG SET maxmemory 1mb");
+    assert_eq!(client.call("PING"), status("PONG"));
+    client.ok("CONFIG SET maxmemory 0");
     let events = latency_events(&mut client);
     assert!(events.contains(&"eviction-cycle".to_owned()), "{events:?}");
 }
@@ -204,7 +200,7 @@ fn debug_flushall_leaves_nothing_and_answers_who_waits() {
     for at in 0..3000 {
         client.send_command(&format!("ADDJOB q{} body 0", at % 10));
     }
-    (0..3000).for_each(|_| drop(client.reply()));
+    (0..3000).for_each(|_| drop(text(client.reply())));
     let mut waiting = server.client();
     waiting.send_command("GETJOB FROM elsewhere");
     let is_blocked = |info: &String| info.contains("blocked_clients:1\r\n");
@@ -237,7 +233,7 @@ fn debug_answers_what_it_is_asked() {
 #[test]
 fn a_segfault_is_logged_and_ends_the_process_by_its_signal() {
     let mut server = TestServer::start();
-    server.client().send_command("DEBUG SEGFAULT").is_closed();
+    assert!(server.client().send_command("DEBUG SEGFAULT").is_closed());
     assert_eq!(server.wait().signal(), Some(libc::SIGSEGV));
     let log = log_of(&server);
     let line = log.lines().last().expect("a line");
@@ -248,7 +244,7 @@ fn a_segfault_is_logged_and_ends_the_process_by_its_signal() {
 fn a_panic_is_reported_with_the_clients_and_aborts() {
     for subcommand in ["ASSERT", "OOM"] {
         let mut server = TestServer::start();
-        server.client().send_command(&format!("DEBUG {subcommand}")).is_closed();
+        assert!(server.client().send_command(&format!("DEBUG {subcommand}")).is_closed());
         assert_eq!(server.wait().signal(), Some(libc::SIGABRT));
         let log = log_of(&server);
         for part in [
@@ -275,7 +271,7 @@ fn debug_restart_starts_the_program_anew_in_the_same_process() {
             line.expect("INFO tells it").to_owned()
         };
         let before = run_id(&text(client.call("INFO server")));
-        client.call("CONFIG SET timeout 77");
+        client.ok("CONFIG SET timeout 77");
         assert!(client.send_command(&format!("DEBUG {subcommand}")).is_closed());
         eventually(|| is_served(&server), |&is_served| is_served);
         let mut client = server.client();
@@ -297,12 +293,12 @@ fn is_served(server: &TestServer) -> bool {
 fn the_watchdog_reports_a_loop_that_does_not_come_round() {
     let server = TestServer::start();
     let mut client = server.client();
-    client.call("CONFIG SET watchdog-period 200");
-    client.call("DEBUG SLEEP 0.6");
+    client.ok("CONFIG SET watchdog-period 200");
+    client.ok("DEBUG SLEEP 0.6");
     let log = log_of(&server);
     assert!(log.contains("WATCHDOG") && log.contains("running debug"), "{log}");
     assert_eq!(log.matches("WATCHDOG").count(), 1, "a silence is reported once: {log}");
-    client.call("CONFIG SET watchdog-period 0");
-    client.call("DEBUG SLEEP 0.6");
+    client.ok("CONFIG SET watchdog-period 0");
+    client.ok("DEBUG SLEEP 0.6");
     assert_eq!(log_of(&server).matches("WATCHDOG").count(), 1);
 }

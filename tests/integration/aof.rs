@@ -5,7 +5,7 @@ use std::path::Path;
 
 use disque::proto::reply_reader::Value;
 
-use crate::support::{Client, TestServer, bulk, error, eventually, integer, status, text};
+use crate::support::{Client, TestServer, array, bulk, error, eventually, integer, status, text};
 
 const ON: [&str; 2] = ["--appendonly", "yes"];
 
@@ -74,12 +74,12 @@ fn a_job_fetched_at_most_once_is_never_seen_again() {
     let mut server = TestServer::start_with(&options);
     let mut client = server.client();
     let fetched = text(client.call("ADDJOB q fetched 0 RETRY 0"));
-    client.call("GETJOB FROM q");
+    assert_eq!(array(client.call("GETJOB FROM q")).len(), 1);
     text(client.call("ADDJOB q waiting 0 RETRY 0"));
     let mut client = crash(&mut server, &options);
     assert_eq!(show(&mut client, &fetched, "state"), Value::NullBulk);
     assert_eq!(integer(client.call("QLEN q")), 1);
-    client.call("GETJOB FROM q");
+    assert_eq!(array(client.call("GETJOB FROM q")).len(), 1);
     let mut client = crash(&mut server, &options);
     assert_eq!(client.call("GETJOB NOHANG FROM q"), Value::NullArray);
 }
@@ -91,12 +91,12 @@ fn a_rewrite_shrinks_the_file_and_keeps_the_jobs() {
     for n in 0..500 {
         let id = text(client.call(&format!("ADDJOB q body-{n} 0 RETRY 100")));
         if n % 10 != 0 {
-            client.call(&format!("ACKJOB {id}"));
+            assert_eq!(integer(client.call(&format!("ACKJOB {id}"))), 1);
         }
     }
     let kept = text(client.call("ADDJOB q kept 0 RETRY 100"));
-    client.call("GETJOB COUNT 100 FROM q");
-    client.call(&format!("NACK {kept}"));
+    assert_eq!(array(client.call("GETJOB COUNT 100 FROM q")).len(), 51);
+    assert_eq!(integer(client.call(&format!("NACK {kept}"))), 1);
     let before: u64 = info(&mut client, "aof_current_size").parse().expect("a number");
     let started = status("Background append only file rewriting started");
     assert_eq!(client.call("BGREWRITEAOF"), started);
@@ -119,7 +119,7 @@ fn the_file_is_rewritten_by_itself_when_it_has_grown() {
     let mut client = server.client();
     for _ in 0..100 {
         let id = text(client.call("ADDJOB q body 0"));
-        client.call(&format!("ACKJOB {id}"));
+        assert_eq!(integer(client.call(&format!("ACKJOB {id}"))), 1);
     }
     eventually(|| info(&mut client, "aof_base_size"), |size| size != "0");
     wait_until_rewritten(&mut client);
@@ -136,7 +136,8 @@ fn a_kill_during_a_rewrite_loses_nothing_and_leaves_nothing_behind() {
         client.send_command("BGREWRITEAOF");
         let more: Vec<String> =
             (0..round * 20).map(|_| format!("ADDJOB q round-{round} 0 RETRY 100")).collect();
-        client.reply();
+        let started = status("Background append only file rewriting started");
+        assert_eq!(client.reply(), started);
         for command in &more {
             text(client.call(command));
         }
@@ -178,7 +179,7 @@ fn a_planned_restart_puts_every_job_where_it_was() {
     let mut client = server.client();
     let once = text(client.call("ADDJOB q once 0 RETRY 0"));
     let active = text(client.call("ADDJOB other active 0 RETRY 100"));
-    client.call("GETJOB FROM other");
+    assert_eq!(array(client.call("GETJOB FROM other")).len(), 1);
     client.send_command("SHUTDOWN REWRITE-AOF");
     assert!(client.is_closed());
     server.wait();

@@ -112,6 +112,7 @@ fn a_disk_that_was_full_gets_room_again_and_everything_is_in_the_file_once() {
     let full = error("MISCONF Errors writing to the AOF file: File too large");
     let mut ids = Vec::new();
     let refusal = loop {
+        assert!(ids.len() < 64, "they do not fit into 64 KiB");
         match client.call(&format!("ADDJOB q {body} 0 RETRY 100")) {
             Value::Status(id) => ids.push(String::from_utf8(id).expect("IDs are text")),
             other => break other,

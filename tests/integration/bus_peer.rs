@@ -13,7 +13,7 @@ use disque::proto::bus::{
     self, Abilities, Gossip, GossipEntry, GossipKind, Header, Message, MessageFlags, NodeFlags,
 };
 
-use crate::support::{TestServer, eventually, free_port, text};
+use crate::support::{PATIENCE, TestServer, eventually, free_port, text};
 
 const BUS_PORT_OFFSET: u16 = 10_000;
 
@@ -91,7 +91,11 @@ impl BusPeer {
 
 /// A link to a server's bus.
 pub fn link_to(server: &TestServer) -> TcpStream {
-    TcpStream::connect(("127.0.0.1", server.port() + BUS_PORT_OFFSET)).expect("the bus listens")
+    let bus = ("127.0.0.1", server.port() + BUS_PORT_OFFSET);
+    let link = TcpStream::connect(bus).expect("the bus listens");
+    link.set_read_timeout(Some(PATIENCE)).expect("a timeout above 0");
+    link.set_write_timeout(Some(PATIENCE)).expect("a timeout above 0");
+    link
 }
 
 /// Reads the next frame; an unexpected end when the link ends instead.

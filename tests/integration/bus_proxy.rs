@@ -16,7 +16,7 @@ use disque::base::rng::Rng;
 
 use crate::bus_peer::{damaged, read_frame};
 use crate::mesh::{Mesh, OPTIONS};
-use crate::support::{TestServer, free_port};
+use crate::support::TestServer;
 
 const BUS_PORT_OFFSET: u16 = 10_000;
 /// One in so many frames is damaged on wires that damage.
@@ -180,8 +180,8 @@ impl ProxiedMesh {
         let wires = Wires::default();
         let (mut servers, mut options, mut bus_ports) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..count {
-            let bus_port = free_port();
-            let listener = TcpListener::bind(("127.0.0.1", bus_port)).expect("the port was free");
+            let listener = TcpListener::bind(("127.0.0.1", 0)).expect("there is a free port");
+            let bus_port = listener.local_addr().expect("it is bound").port();
             let own = OPTIONS.map(str::to_owned).into_iter();
             let own: Vec<String> = own
                 .chain(["--cluster-announce-bus-port".to_owned(), bus_port.to_string()])

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 
 use disque::proto::reply_reader::Value;
 
-use crate::mesh::{Mesh, OPTIONS, figure};
+use crate::mesh::{Mesh, NOT_ENOUGH, OPTIONS, figure};
 use crate::support::{Client, TestServer, bulk, error, eventually, integer, status, text};
 
 #[test]
@@ -57,12 +57,9 @@ fn a_job_comes_to_the_node_where_somebody_waits_for_it() {
 fn a_killed_node_fails_and_is_itself_again_after_its_restart() {
     let mut mesh = Mesh::of(3);
     mesh.servers[2].stop_by(libc::SIGKILL);
-    for by in 0..2 {
-        mesh.wait_for(by, 2, "fail");
-    }
-    let not_enough = "NOREPL Not enough reachable nodes for the requested replication level";
-    assert_eq!(mesh.client(0).call("ADDJOB q body 5000"), error(not_enough));
-    assert!(text(mesh.client(0).call("ADDJOB q body 5000 REPLICATE 2")).starts_with("D-"));
+    mesh.wait_for_each(&[0, 1], &[2], "fail");
+    assert_eq!(mesh.client(0).call("ADDJOB q body 5000"), error(NOT_ENOUGH));
+    mesh.add_on_at_most(0, 2, "body");
     mesh.servers[2].start_again(&OPTIONS);
     assert_eq!(text(mesh.client(2).call("CLUSTER MYID")), mesh.ids[2]);
     mesh.wait_until_whole();
@@ -72,9 +69,7 @@ fn a_killed_node_fails_and_is_itself_again_after_its_restart() {
 fn a_frozen_node_fails_until_it_goes_on() {
     let mesh = Mesh::of(3);
     mesh.servers[2].signal(libc::SIGSTOP);
-    for by in 0..2 {
-        mesh.wait_for(by, 2, "fail");
-    }
+    mesh.wait_for_each(&[0, 1], &[2], "fail");
     mesh.servers[2].signal(libc::SIGCONT);
     mesh.wait_until_whole();
 }
@@ -168,9 +163,7 @@ fn nodes_meet_over_ipv6() {
     let id = text(mesh.client(0).call("ADDJOB q body 5000 REPLICATE 3"));
     assert_ne!(mesh.client(2).call(&format!("SHOW {id}")), Value::NullBulk);
     mesh.servers[2].stop_by(libc::SIGKILL);
-    for by in 0..2 {
-        mesh.wait_for(by, 2, "fail");
-    }
+    mesh.wait_for_each(&[0, 1], &[2], "fail");
     mesh.servers[2].start_again(&options);
     mesh.wait_until_whole();
 }

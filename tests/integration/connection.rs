@@ -216,7 +216,7 @@ fn client_list_has_a_letter_for_each_state() {
         words.map(str::to_owned).collect()
     };
     eventually(|| text(client.call("CLIENT LIST")), |list| flags(list) == ["N", "N", "N"]);
-    monitor.call("MONITOR");
+    monitor.ok("MONITOR");
     waiting.send_command("GETJOB FROM q");
     eventually(|| text(client.call("CLIENT LIST")), |list| flags(list) == ["N", "O", "b"]);
 }
@@ -226,7 +226,7 @@ fn client_kill_spares_neither_monitors_nor_who_waits() {
     let server = TestServer::start();
     let mut client = server.client();
     let (mut monitor, mut waiting) = (server.client(), server.client());
-    monitor.call("MONITOR");
+    monitor.ok("MONITOR");
     let number = integer(waiting.call("CLIENT ID"));
     waiting.send_command("GETJOB FROM q");
     let is_waiting = |list: &String| list.contains(" flags=b ");
@@ -234,7 +234,7 @@ fn client_kill_spares_neither_monitors_nor_who_waits() {
     assert_eq!(client.call(&format!("CLIENT KILL ID {number} SKIPME no")), Value::Integer(1));
     assert!(waiting.is_closed());
     // Whom nobody can reach any more takes no job along.
-    client.call("ADDJOB q body 0");
+    text(client.call("ADDJOB q body 0"));
     assert_eq!(client.call("QLEN q"), Value::Integer(1));
     assert_eq!(client.call("CLIENT KILL TYPE normal"), Value::Integer(1));
     while let Some(shown) = monitor.reply_if_open() {

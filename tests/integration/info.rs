@@ -1,6 +1,6 @@
 //! INFO, as tools take it apart.
 
-use crate::support::{Client, TestServer, error, eventually, status, text};
+use crate::support::{Client, TestServer, bulk, error, eventually, status, text};
 
 /// The lines of a section as names and values.
 fn fields(client: &mut Client, section: &str) -> Vec<(String, String)> {
@@ -131,13 +131,14 @@ fn telegraf_says_the_password_inline() {
 fn resetstat_keeps_what_is_not_a_statistic() {
     let server = TestServer::start_with(&["--maxclients", "1"]);
     let mut client = server.client();
-    client.call_words(&[b"PING", &vec![b'x'; 1_000_000]]);
+    let message = vec![b'x'; 1_000_000];
+    assert_eq!(client.call_words(&[b"PING", &message]), bulk(&message));
     assert!(server.client().reply_if_open().is_some(), "one too many is told so");
     assert_eq!(number(&mut client, "stats", "rejected_connections"), 1.0);
     assert!(number(&mut client, "stats", "total_net_input_bytes") > 1e6);
     assert!(number(&mut client, "stats", "total_net_output_bytes") > 1e6);
     let peak = number(&mut client, "memory", "used_memory_peak");
-    client.call("CONFIG RESETSTAT");
+    client.ok("CONFIG RESETSTAT");
     assert_eq!(number(&mut client, "stats", "rejected_connections"), 0.0);
     for name in ["total_net_input_bytes", "total_net_output_bytes"] {
         let bytes = number(&mut client, "stats", name);
@@ -150,8 +151,8 @@ fn resetstat_keeps_what_is_not_a_statistic() {
 fn jobs_queues_and_clients_are_counted() {
     let server = TestServer::start();
     let mut client = server.client();
-    client.call("ADDJOB q one 0");
-    client.call("ADDJOB q two 0");
+    text(client.call("ADDJOB q one 0"));
+    text(client.call("ADDJOB q two 0"));
     assert_eq!(number(&mut client, "jobs", "registered_jobs"), 2.0);
     assert_eq!(number(&mut client, "queues", "registered_queues"), 1.0);
     let mut waiting = server.client();
@@ -167,7 +168,7 @@ fn commands_are_counted_and_resetstat_forgets_them() {
     let server = TestServer::start();
     let mut client = server.client();
     for _ in 0..3 {
-        client.call("PING");
+        assert_eq!(client.call("PING"), status("PONG"));
     }
     let ping = value(&mut client, "commandstats", "cmdstat_ping");
     assert!(ping.starts_with("calls=3,usec="), "{ping}");
@@ -188,7 +189,7 @@ fn rates_rise_with_traffic() {
     let mut client = server.client();
     let rate = eventually(
         || {
-            (0..100).for_each(|_| drop(client.call("PING")));
+            (0..100).for_each(|_| assert_eq!(client.call("PING"), status("PONG")));
             number(&mut client, "stats", "instantaneous_ops_per_sec")
         },
         |&rate| rate > 0.0,

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use disque::proto::reply_reader::Value;
 
-use crate::support::{Client, TestServer, bulk, error, eventually, request, status, text};
+use crate::support::{
+    Client, PATIENCE, TestServer, bulk, error, eventually, request, status, text,
+};
 
 const MIB: usize = 1024 * 1024;
 
@@ -51,7 +53,7 @@ fn one_client_too_many_is_told_so() {
 /// A client named "deaf" that asks for a hundred kilobytes again and again and reads none.
 /// Returns its two ends: to send more, and to read after all.
 fn deaf_client(server: &TestServer, watcher: &mut Client, asks: usize) -> (TcpStream, Client) {
-    watcher.call_words(&[b"ADDJOB", b"q", &vec![b'x'; 100_000], b"0"]);
+    text(watcher.call_words(&[b"ADDJOB", b"q", &vec![b'x'; 100_000], b"0"]));
     let mut stream = server.connect();
     let mut client = Client::over(stream.try_clone().expect("a descriptor"));
     assert_eq!(client.call("CLIENT SETNAME deaf"), status("OK"));
@@ -114,7 +116,7 @@ fn input_behind_a_wait_is_kept_up_to_a_limit_and_executed_after_it() {
         "{info}"
     );
     stream.set_nonblocking(false).expect("a socket");
-    watcher.call("ADDJOB q body 0");
+    text(watcher.call("ADDJOB q body 0"));
     assert!(matches!(client.reply(), Value::Array(_)));
     for _ in 0..sent / ping.len() {
         assert_eq!(client.reply(), bulk([b'x'; 1000]));
@@ -125,7 +127,9 @@ fn input_behind_a_wait_is_kept_up_to_a_limit_and_executed_after_it() {
 fn a_client_without_end_leaves_the_others_their_turn() {
     let server = TestServer::start();
     let mut greedy = server.connect();
+    greedy.set_write_timeout(Some(PATIENCE)).expect("a timeout above 0");
     let mut reading = greedy.try_clone().expect("a descriptor");
+    reading.set_read_timeout(Some(PATIENCE)).expect("a timeout above 0");
     let pings = b"PING\r\n".repeat(50_000);
     let writer = std::thread::spawn(move || {
         for _ in 0..20 {
@@ -136,12 +140,17 @@ fn a_client_without_end_leaves_the_others_their_turn() {
         let mut bytes = vec![0; 65_536];
         let mut left = 20 * 50_000 * b"+PONG\r\n".len();
         while left > 0 {
-            left -= std::io::Read::read(&mut reading, &mut bytes).expect("replies");
+            let len = std::io::Read::read(&mut reading, &mut bytes).expect("replies in time");
+            assert!(len > 0, "the server hangs up on a client that only asks much");
+            left -= len;
         }
     });
     let mut client = server.client();
-    while !writer.is_finished() {
+    loop {
         assert_eq!(client.call("PING"), status("PONG"));
+        if writer.is_finished() {
+            break;
+        }
     }
     writer.join().expect("written");
     reader.join().expect("read");
@@ -159,10 +168,10 @@ fn a_monitor_that_never_reads_is_closed_at_its_limit() {
     while let Some(line) = monitor_line(&mut client) {
         let unsent = line.split(' ').find_map(|word| word.strip_prefix("omem=")).expect("a field");
         most = most.max(unsent.parse::<usize>().expect("a number"));
+        assert!(most <= 2 * MONITOR_MAX, "{most} bytes are kept for a monitor");
         assert_eq!(client.call_words(&[b"PING", &message]), bulk(&message));
     }
     assert!(most > MIB, "it was closed at {most} bytes");
-    assert!(most <= 2 * MONITOR_MAX, "{most} bytes are kept for a monitor");
     let log = std::fs::read_to_string(server.folder().join("log")).expect("a log");
     assert!(log.contains("overcoming of output buffer limits"), "{log}");
 }

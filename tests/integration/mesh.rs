@@ -1,6 +1,9 @@
 //! Servers that know each other, and what each of them shows of the others.
 
-use crate::support::{Client, TestServer, eventually, status, text};
+use crate::support::{Client, TestServer, error, eventually, status, text};
+
+pub const NOT_ENOUGH: &str =
+    "NOREPL Not enough reachable nodes for the requested replication level";
 
 /// Nodes suspect each other after a second: soon, and not yet because the machine is busy.
 pub const OPTIONS: [&str; 2] = ["--cluster-node-timeout", "1000"];
@@ -74,6 +77,25 @@ impl Mesh {
             || self.seen(by, whom),
             |seen| seen.as_ref().is_some_and(|seen| seen.flags == flags),
         );
+    }
+
+    /// Waits until each of some nodes shows these flags of each of some others.
+    #[track_caller]
+    pub fn wait_for_each(&self, by: &[usize], whom: &[usize], flags: &str) {
+        for &by in by {
+            whom.iter().for_each(|&whom| self.wait_for(by, whom, flags));
+        }
+    }
+
+    /// Adds a job to a node that can have it on so many nodes and on no more. Returns its ID.
+    #[track_caller]
+    pub fn add_on_at_most(&self, n: usize, copies: usize, body: &str) -> String {
+        let mut client = self.client(n);
+        let mut add = |copies| client.call(&format!("ADDJOB q {body} 5000 REPLICATE {copies}"));
+        assert_eq!(add(copies + 1), error(NOT_ENOUGH));
+        let id = text(add(copies));
+        assert!(id.starts_with("D-"), "{id}");
+        id
     }
 
     /// Waits until all see all where they are, with links, nobody is under suspicion, and

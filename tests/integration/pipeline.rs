@@ -87,7 +87,7 @@ fn a_client_that_hangs_up_while_waiting_takes_no_job() {
     stream.shutdown(Shutdown::Both).expect("connected");
     drop((waiting, stream));
     eventually(|| text(producer.call("CLIENT LIST")), |list| !list.contains("flags=b"));
-    producer.call("ADDJOB q body 0");
+    text(producer.call("ADDJOB q body 0"));
     assert_eq!(producer.call("QLEN q"), Value::Integer(1));
 }
 

@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use crate::support::{TestServer, error, eventually, free_port, status, text};
+use crate::support::program::Program;
+use crate::support::{Client, TestServer, error, eventually, free_port, server_path, status, text};
 
 fn log_of(server: &TestServer) -> String {
     fs::read_to_string(server.folder().join("log")).expect("the server logs")
@@ -48,7 +49,7 @@ fn the_signals_to_end_end_it_with_exit_0() {
 fn a_second_interrupt_ends_even_a_stuck_server_with_exit_1() {
     let mut server = TestServer::start();
     let mut client = server.client();
-    client.call("CONFIG SET watchdog-period 200");
+    client.ok("CONFIG SET watchdog-period 200");
     client.send_command("DEBUG SLEEP 30");
     eventually(|| log_of(&server), |log| log.contains("running debug"));
     server.signal(libc::SIGINT);
@@ -75,7 +76,7 @@ fn hangups_are_ignored() {
 #[test]
 fn lines_of_the_log_have_the_shape_of_the_c_servers() {
     let server = TestServer::start();
-    server.client().call("PING");
+    assert_eq!(server.client().call("PING"), status("PONG"));
     let log = log_of(&server);
     let lines: Vec<&str> =
         log.lines().filter(|line| line.starts_with(&format!("{}:", server.pid()))).collect();
@@ -117,7 +118,7 @@ fn the_log_can_be_renamed_away_and_is_made_anew() {
     let mut client = server.client();
     let (log, old) = (server.folder().join("log"), server.folder().join("log.1"));
     fs::rename(&log, &old).expect("the folder is ours");
-    client.call("CONFIG SET maxmemory 1");
+    client.ok("CONFIG SET maxmemory 1");
     let line = "maxmemory is now 1 bytes";
     assert!(log_of(&server).contains(line));
     assert!(!fs::read_to_string(&old).expect("it was renamed").contains(line));
@@ -129,7 +130,7 @@ fn the_level_of_the_log_can_be_changed_while_it_runs() {
     let log = log_of(&server);
     assert!(log.contains(" # ") && !log.contains(" * "), "{log}");
     let mut client = server.client();
-    client.call("CONFIG SET loglevel debug");
+    client.ok("CONFIG SET loglevel debug");
     drop(server.client());
     eventually(|| log_of(&server), |log| log.contains(" - ") || log.contains(" . "));
 }
@@ -143,29 +144,44 @@ fn the_process_is_titled_by_where_it_listens() {
     assert!(title.ends_with(&format!("disque-server 127.0.0.1:{}", server.port())), "{title}");
 }
 
+/// Where a server in the background keeps its process ID. It is nobody's child: if the test
+/// fails while it runs, this ends it.
+struct PidFile(PathBuf);
+
+impl PidFile {
+    fn number(&self) -> Option<i32> {
+        fs::read_to_string(&self.0).ok()?.strip_suffix('\n')?.parse().ok()
+    }
+}
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        if let Some(pid) = self.number() {
+            // SAFETY: kill only takes numbers; the server removes the file before it ends.
+            let _either_way = unsafe { libc::kill(pid, libc::SIGKILL) };
+        }
+    }
+}
+
 #[test]
 fn in_the_background_it_keeps_a_pid_file_while_it_runs() {
     let folder = tempfile::tempdir().expect("a folder");
     let port = free_port();
-    let start = Command::new(env!("CARGO_BIN_EXE_disque-server"))
+    let mut command = Command::new(server_path());
+    command
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--daemonize", "yes"])
         .args(["--pidfile", "disque.pid", "--logfile", "log"])
         .current_dir(folder.path())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .expect("the program starts");
+        .stderr(Stdio::null());
+    let start = Program::start(&mut command).wait();
+    let pidfile = PidFile(folder.path().join("disque.pid"));
     assert_eq!(start.code(), Some(0), "whoever started it is free again");
-    let pidfile = folder.path().join("disque.pid");
-    let pid = eventually(|| number_in(&pidfile), Option::is_some).expect("a process ID");
+    let pid = eventually(|| pidfile.number(), Option::is_some).expect("a process ID");
     let stream = eventually(|| TcpStream::connect(("127.0.0.1", port)), Result::is_ok);
-    let mut client = crate::support::Client::over(stream.expect("it listens"));
+    let mut client = Client::over(stream.expect("it listens"));
     assert!(text(client.call("INFO server")).contains(&format!("process_id:{pid}\r\n")));
     assert!(client.send_command("SHUTDOWN").is_closed());
-    eventually(|| pidfile.exists(), |&is_there| !is_there);
-}
-
-fn number_in(path: &Path) -> Option<u32> {
-    fs::read_to_string(path).ok()?.strip_suffix('\n')?.parse().ok()
+    eventually(|| pidfile.0.exists(), |&is_there| !is_there);
 }

@@ -1,24 +1,27 @@
 //! The program before it serves: special options, and configurations it refuses.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::io::Write as _;
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Output, Stdio};
 
 use disque::proto::aof_record;
 use disque::proto::reply_reader::Value;
 
+use crate::support::program::{self, Program};
 use crate::support::{Client, TestServer, bulk, error, eventually, free_port, status, text};
 
 const AOF: &[u8] = include_bytes!("../golden/disque.aof");
 
-fn program() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_disque-server"))
+/// The server's program, with arguments.
+fn server(arguments: &[&str]) -> Command {
+    let mut command = Command::new(crate::support::server_path());
+    command.args(arguments);
+    command
 }
 
-fn run<I: AsRef<OsStr>>(arguments: &[I]) -> Output {
-    program().args(arguments).output().expect("the program starts")
+fn run(arguments: &[&str]) -> Output {
+    program::run(&mut server(arguments), b"")
 }
 
 fn stderr(output: &Output) -> String {
@@ -27,18 +30,7 @@ fn stderr(output: &Output) -> String {
 
 /// Runs with a configuration that must be refused; returns the report's lines.
 fn refused(arguments: &[&str], input: &str) -> Vec<String> {
-    let mut process = program()
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
-    let mut stdin = process.stdin.take().expect("it is a pipe");
-    // A program that refuses its options first does not read this.
-    let _unread = stdin.write_all(input.as_bytes());
-    drop(stdin);
-    let output = process.wait_with_output().expect("the program ends");
+    let output = program::run(&mut server(arguments), input.as_bytes());
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert_eq!(output.stdout, b"");
     stderr(&output).lines().map(str::to_owned).collect()
@@ -144,17 +136,13 @@ fn a_configuration_file_that_cannot_be_read_is_named() {
 fn the_configuration_may_come_from_standard_input() {
     let folder = tempfile::tempdir().expect("a folder");
     let port = free_port();
-    let mut process = program()
-        .args(["-", "--hz", "40"])
-        .current_dir(folder.path())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("the program starts");
-    let mut stdin = process.stdin.take().expect("it is a pipe");
+    let mut command = server(&["-", "--hz", "40"]);
+    command.current_dir(folder.path()).stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut program = Program::start(&mut command);
+    let mut stdin = program.stdin();
     write!(stdin, "port {port}\nbind 127.0.0.1\nhz 20\ntimeout 99\n").expect("it reads");
     drop(stdin);
-    let stream = eventually(|| std::net::TcpStream::connect(("127.0.0.1", port)), Result::is_ok);
+    let stream = eventually(|| TcpStream::connect(("127.0.0.1", port)), Result::is_ok);
     let mut client = Client::over(stream.expect("it listens"));
     for (name, value) in [("timeout", "99"), ("hz", "40")] {
         let pair = Value::Array(vec![bulk(name), bulk(value)]);
@@ -163,7 +151,7 @@ fn the_configuration_may_come_from_standard_input() {
     let rewrite = client.call("CONFIG REWRITE");
     assert_eq!(rewrite, error("ERR The server is running without a config file"));
     assert!(client.send_command("SHUTDOWN").is_closed());
-    assert!(process.wait().expect("it is our child").success());
+    assert!(program.wait().success());
 }
 
 #[test]
@@ -185,13 +173,8 @@ fn files_have_the_names_that_directives_give_them() {
 
 /// Runs with options in a folder until the program gives up; returns what it says.
 fn gives_up(folder: &std::path::Path, port: u16, options: &[&str]) -> String {
-    let output = program()
-        .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
-        .args(options)
-        .current_dir(folder)
-        .stdin(Stdio::null())
-        .output()
-        .expect("the program starts");
+    let mut command = server(&["--bind", "127.0.0.1", "--port", &port.to_string()]);
+    let output = program::run(command.args(options).current_dir(folder), b"");
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     String::from_utf8_lossy(&output.stdout).into_owned() + &stderr(&output)
 }

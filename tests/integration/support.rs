@@ -3,30 +3,36 @@
 //! Nothing waits by sleeping: a server is there once it can be connected to, a reply once
 //! it has come. What must not come is shown by what comes after it.
 
+#[path = "program.rs"]
+pub mod program;
+
 use std::ffi::OsString;
-use std::fmt::Debug;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use disque::proto::reply_reader::{ReplyReader, Value};
 use tempfile::TempDir;
 
-/// How long anything may take before a test fails. Far more than anything takes.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub use program::{PATIENCE, eventually};
+
+use program::Program;
+
 /// Ports tried are from here on; the bus port, 10000 above, is below those that the
 /// system gives to connections.
 const PORTS: std::ops::Range<u16> = 11_000..22_000;
+/// How often a server is started on a port that another process takes at that moment.
+const PORTS_TRIED: usize = 20;
 /// Used when it is in the server's folder.
 const CONFIG_FILE: &str = "disque.conf";
 const BUS_PORT_OFFSET: u16 = 10_000;
 
 /// A running server. It is killed, and its folder removed, when it goes out of scope.
 pub struct TestServer {
-    process: Child,
+    program: Program,
     port: u16,
     folder: TempDir,
 }
@@ -44,15 +50,8 @@ impl TestServer {
     /// Starts a server under a tool, as in `&["valgrind", "--tool=callgrind"]`.
     #[allow(dead_code, reason = "tests/budget.rs uses it")]
     pub fn start_under(tool: &[&str], options: &[&str]) -> Self {
-        loop {
-            let folder = tempfile::tempdir().expect("a folder");
-            let port = free_port();
-            let words = tool.iter().map(Into::into).chain([program()]).collect();
-            let mut process = spawn_words(words, folder.path(), port, options);
-            if wait_for(&mut process, port) {
-                return Self { process, port, folder };
-            }
-        }
+        let words = tool.iter().map(Into::into).chain([server_path()]).collect::<Vec<_>>();
+        Self::start_words(&words, tempfile::tempdir().expect("a folder"), options)
     }
 
     /// Starts a server from a file `disque.conf` in its folder, and further options.
@@ -64,22 +63,27 @@ impl TestServer {
 
     /// Starts a server in a folder with files that are there already.
     pub fn start_in(folder: TempDir, options: &[&str]) -> Self {
-        loop {
+        Self::start_words(&[server_path()], folder, options)
+    }
+
+    fn start_words(words: &[OsString], folder: TempDir, options: &[&str]) -> Self {
+        let log = || std::fs::read_to_string(folder.path().join("log")).unwrap_or_default();
+        for _ in 0..PORTS_TRIED {
             let port = free_port();
-            let mut process = spawn(folder.path(), port, options);
-            if wait_for(&mut process, port) {
-                return Self { process, port, folder };
+            let mut program = start(words, folder.path(), port, options);
+            if serves(&mut program, port) {
+                return Self { program, port, folder };
             }
-            // Somebody else took the port meanwhile, or the options are wrong.
-            let log = std::fs::read_to_string(folder.path().join("log")).unwrap_or_default();
-            assert!(log.contains("in use"), "the server did not start:\n{log}");
+            // Another process took the port meanwhile, or the options are wrong.
+            assert!(log().contains("in use"), "the server did not start:\n{}", log());
         }
+        panic!("every port is said to be in use:\n{}", log());
     }
 
     /// Starts a server that has ended again, in its folder and on its port.
     pub fn start_again(&mut self, options: &[&str]) {
-        self.process = spawn(self.folder.path(), self.port, options);
-        assert!(wait_for(&mut self.process, self.port), "the server did not start again");
+        self.program = start(&[server_path()], self.folder.path(), self.port, options);
+        assert!(serves(&mut self.program, self.port), "the server did not start again");
     }
 
     /// Starts a server that has ended again, in its folder and on another port.
@@ -93,7 +97,7 @@ impl TestServer {
     }
 
     pub fn pid(&self) -> u32 {
-        self.process.id()
+        self.program.pid()
     }
 
     /// Where the server runs: its files and its `log` are here.
@@ -112,15 +116,13 @@ impl TestServer {
     }
 
     pub fn signal(&self, signal: i32) {
-        let pid = i32::try_from(self.process.id()).expect("process IDs are positive");
-        // SAFETY: kill only takes numbers; the process is our child and not yet waited for.
-        assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+        self.program.signal(signal);
     }
 
     /// From now on no file of the server gets longer than this many bytes, which is to it
     /// what a full disk is.
     pub fn limit_files(&self, len_max: u64) {
-        let pid = i32::try_from(self.process.id()).expect("process IDs are positive");
+        let pid = i32::try_from(self.pid()).expect("process IDs are positive");
         let limit = libc::rlimit { rlim_cur: len_max, rlim_max: libc::RLIM_INFINITY };
         // SAFETY: the limit lives through the call, and no old one is asked for.
         let done = unsafe {
@@ -135,11 +137,13 @@ impl TestServer {
     }
 
     /// Waits until the server has ended.
+    #[track_caller]
     pub fn wait(&mut self) -> ExitStatus {
-        self.process.wait().expect("it is our child")
+        self.program.wait()
     }
 
     /// Asks the server to end by a signal and waits until it has.
+    #[track_caller]
     pub fn stop_by(&mut self, signal: i32) -> ExitStatus {
         self.signal(signal);
         self.wait()
@@ -150,55 +154,50 @@ impl Drop for TestServer {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
-            let ended = self.process.try_wait();
+            let ended = self.program.ended();
             eprintln!("the server of the failed test has ended with {ended:?}; its log:\n{log}");
         }
-        // It may have ended already.
-        let _is_gone_either_way = self.process.kill();
-        let _is_ours = self.process.wait();
     }
 }
 
-/// The server under test: this build's, or another one that the environment names.
-fn program() -> OsString {
+/// The program of the server under test: this build's, or another one that the environment
+/// names. Every test that starts a server starts this one.
+pub fn server_path() -> OsString {
     std::env::var_os("DISQUE_SERVER").unwrap_or(env!("CARGO_BIN_EXE_disque-server").into())
 }
 
-fn spawn(folder: &Path, port: u16, options: &[&str]) -> Child {
-    spawn_words(vec![program()], folder, port, options)
-}
-
-/// Starts the program that `words` name, maybe with a tool in front.
-fn spawn_words(words: Vec<OsString>, folder: &Path, port: u16, options: &[&str]) -> Child {
+/// Starts the server that `words` end with, maybe with a tool in front.
+fn start(words: &[OsString], folder: &Path, port: u16, options: &[&str]) -> Program {
     let file = folder.join(CONFIG_FILE).exists().then_some(CONFIG_FILE);
-    Command::new(&words[0])
-        .args(&words[1..])
-        .args(file)
-        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--logfile", "log"])
-        .args(["--loglevel", "debug"])
-        .args(options)
-        .current_dir(folder)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the server's program is built")
+    Program::start(
+        Command::new(&words[0])
+            .args(&words[1..])
+            .args(file)
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--logfile", "log"])
+            .args(["--loglevel", "debug"])
+            .args(options)
+            .current_dir(folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null()),
+    )
 }
 
 /// Waits until the server accepts connections; tells whether it does.
-fn wait_for(process: &mut Child, port: u16) -> bool {
+fn serves(program: &mut Program, port: u16) -> bool {
     let started = Instant::now();
     while started.elapsed() < PATIENCE {
-        if process.try_wait().expect("it is our child").is_some() {
+        if program.ended().is_some() {
             return false;
         }
         if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) {
+            stream.set_read_timeout(Some(PATIENCE)).expect("a timeout above 0");
             // Once this connection is closed it is no client any more that a test could meet.
             let closed = stream.write_all(b"QUIT\r\n").and_then(|()| {
                 let mut bytes = Vec::new();
                 stream.read_to_end(&mut bytes)
             });
-            // Else somebody else had the port, and has just gone: ours may be on its way.
+            // Else another process had the port, and has just gone: ours may be on its way.
             if closed.is_ok() {
                 return true;
             }
@@ -208,21 +207,40 @@ fn wait_for(process: &mut Child, port: u16) -> bool {
     panic!("the server neither serves nor ends");
 }
 
-/// A port that is free just now, with its bus port. Different processes begin to look at
-/// different places, so that tests that run at once seldom meet.
+/// A port that is free with its bus port, and that no other test takes as long as this
+/// process lives, not even while a server on it is stopped. Different processes begin to look
+/// at different places.
 pub fn free_port() -> u16 {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let count = u32::from(PORTS.end - PORTS.start);
     let first = std::process::id().wrapping_mul(2_654_435_761);
-    loop {
+    for _ in PORTS {
         let step = first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % count;
         let port = PORTS.start + u16::try_from(step).expect("below 2^16");
         let is_free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
-        if is_free(port) && is_free(port + BUS_PORT_OFFSET) {
+        if claim(port) && is_free(port) && is_free(port + BUS_PORT_OFFSET) {
             return port;
         }
     }
+    panic!("no port of {PORTS:?} is free");
+}
+
+/// Claims a port for this process; tells whether no other one had. `tests/clients/servers.py`
+/// claims in the same way.
+#[cfg(target_os = "linux")]
+fn claim(port: u16) -> bool {
+    use std::os::linux::net::SocketAddrExt as _;
+    use std::os::unix::net::{SocketAddr, UnixListener};
+    let name = SocketAddr::from_abstract_name(format!("disque-test-port-{port}"));
+    // A name of this kind is in no file system. It is free again when the process has ended.
+    UnixListener::bind_addr(&name.expect("a short name")).map(std::mem::forget).is_ok()
+}
+
+/// Elsewhere a port that is free just now has to do.
+#[cfg(not(target_os = "linux"))]
+fn claim(_port: u16) -> bool {
+    true
 }
 
 /// A stream of either kind.
@@ -240,11 +258,13 @@ impl Client {
     pub fn over_unix(path: &Path) -> Self {
         let stream = UnixStream::connect(path).expect("the server listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout above 0");
+        stream.set_write_timeout(Some(PATIENCE)).expect("a timeout above 0");
         Self { stream: Box::new(stream), replies: ReplyReader::default() }
     }
 
     pub fn over(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout above 0");
+        stream.set_write_timeout(Some(PATIENCE)).expect("a timeout above 0");
         Self { stream: Box::new(stream), replies: ReplyReader::default() }
     }
 
@@ -260,27 +280,38 @@ impl Client {
     }
 
     /// Sends a command and reads its reply.
+    #[must_use]
     pub fn call(&mut self, words: &str) -> Value {
         self.send_command(words).reply()
     }
 
     /// Sends a command, given word by word, and reads its reply.
+    #[must_use]
     pub fn call_words(&mut self, words: &[&[u8]]) -> Value {
         self.send(request(words)).reply()
     }
 
+    /// Sends a command that is answered OK.
+    #[track_caller]
+    pub fn ok(&mut self, words: &str) {
+        assert_eq!(self.call(words), status("OK"), "{words}");
+    }
+
     /// Reads the next reply.
+    #[must_use]
     pub fn reply(&mut self) -> Value {
         self.next().expect("the connection is open")
     }
 
     /// Reads the next reply; `None` when the server has closed the connection.
+    #[must_use]
     pub fn reply_if_open(&mut self) -> Option<Value> {
         self.next()
     }
 
     /// Sends a command and reads its reply; `None` when the server has closed the
     /// connection before, or does so now.
+    #[must_use]
     pub fn call_if_open(&mut self, words: &str) -> Option<Value> {
         let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
         self.stream.write_all(&request(&words)).ok()?;
@@ -288,6 +319,7 @@ impl Client {
     }
 
     /// Tells that the server has closed the connection and sent nothing before.
+    #[must_use]
     pub fn is_closed(&mut self) -> bool {
         self.next().is_none()
     }
@@ -337,24 +369,17 @@ pub fn text(value: Value) -> String {
 }
 
 #[track_caller]
+pub fn array(value: Value) -> Vec<Value> {
+    match value {
+        Value::Array(items) => items,
+        other => panic!("not an array: {other:?}"),
+    }
+}
+
+#[track_caller]
 pub fn integer(value: Value) -> i64 {
     match value {
         Value::Integer(number) => number,
         other => panic!("not an integer: {other:?}"),
-    }
-}
-
-/// Repeats a look at something that another process does in its own time, until it is
-/// as `is_right` wants it.
-#[track_caller]
-pub fn eventually<T: Debug>(mut look: impl FnMut() -> T, is_right: impl Fn(&T) -> bool) -> T {
-    let started = Instant::now();
-    loop {
-        let seen = look();
-        if is_right(&seen) {
-            return seen;
-        }
-        assert!(started.elapsed() < PATIENCE, "it stays at {seen:?}");
-        std::thread::sleep(Duration::from_millis(5));
     }
 }

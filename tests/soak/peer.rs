@@ -3,14 +3,10 @@
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsRawFd as _;
-use std::time::Duration;
 
 use disque::proto::reply_reader::{ReplyReader, Value};
 
-use crate::support::{TestServer, integer, request};
-
-/// How long a reply may take on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::support::{PATIENCE, TestServer, integer, request};
 
 pub struct Peer {
     stream: TcpStream,
