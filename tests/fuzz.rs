@@ -16,6 +16,10 @@ use disque::proto::reader::Reader;
 use disque::proto::reply_reader::ReplyReader;
 use disque::proto::request::{Args, Parsed, RequestParser};
 
+#[path = "environment/mod.rs"]
+#[allow(dead_code, reason = "the simulator uses the rest of it")]
+mod environment;
+
 const BUS_MESSAGES: &str = include_str!("golden/bus_messages.txt");
 const AOF: &[u8] = include_bytes!("golden/disque.aof");
 const NODES_CONF: &[u8] = include_bytes!("golden/nodes.conf");
@@ -24,8 +28,8 @@ const REQUESTS: &[u8] = b"*4\r\n$6\r\nADDJOB\r\n$1\r\nq\r\n$4\r\nbody\r\n$1\r\n0
 const REPLIES: &[u8] = b"+OK\r\n-ERR syntax error\r\n:-12\r\n$4\r\nbody\r\n$-1\r\n*-1\r\n\
     *2\r\n*2\r\n$1\r\na\r\n_\r\n:1\r\n%1\r\n+key\r\n*0\r\n";
 
-fn rounds() -> u32 {
-    std::env::var("FUZZ_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(100_000)
+fn rounds() -> u64 {
+    environment::count("FUZZ_ROUNDS", 100_000)
 }
 
 /// Runs `decode` on damaged copies of `seed`.

@@ -5,6 +5,9 @@
 //! does what next; only its own members does it kill, so it always knows who is there and
 //! who waits for what. `SOAK_SECS` says how long the storm lasts.
 
+#[path = "../environment/mod.rs"]
+#[allow(dead_code, reason = "the simulator uses the rest of it")]
+mod environment;
 mod peer;
 #[path = "../integration/support.rs"]
 #[allow(dead_code, reason = "the integration tests use the rest of it")]
@@ -420,13 +423,13 @@ fn clear_up(client: &mut Client, ballast: &[String]) {
     }
     assert_eq!(field(client, "registered_jobs"), BALLAST_JOBS as u64);
     // With memory over its limit, empty queues go after two seconds instead of 300.
-    client.call("CONFIG SET maxmemory-policy noeviction");
-    client.call("CONFIG SET maxmemory 1mb");
+    client.ok("CONFIG SET maxmemory-policy noeviction");
+    client.ok("CONFIG SET maxmemory 1mb");
     eventually(|| field(client, "registered_queues"), |&count| count == 1);
-    client.call("CONFIG SET maxmemory 0");
-    for words in ["SLOWLOG RESET", "LATENCY RESET", "CONFIG SET watchdog-period 0"] {
-        client.call(words);
-    }
+    client.ok("CONFIG SET maxmemory 0");
+    client.ok("SLOWLOG RESET");
+    assert!(matches!(client.call("LATENCY RESET"), Value::Integer(_)));
+    client.ok("CONFIG SET watchdog-period 0");
 }
 
 /// Puts jobs into a queue and returns their IDs, sorted.
@@ -488,8 +491,7 @@ fn ten_thousand_waiting_clients_time_out_on_time() {
 fn ill_treatment_leaves_no_trace() {
     let _alone = MACHINE.lock();
     raise_file_limit(PEERS);
-    let secs = std::env::var("SOAK_SECS").ok().and_then(|secs| secs.parse().ok());
-    let duration = Duration::from_secs(secs.unwrap_or(STORM_SECS_DEFAULT));
+    let duration = Duration::from_secs(environment::count("SOAK_SECS", STORM_SECS_DEFAULT));
     let server = TestServer::start_with(&["--loglevel", "notice", "--maxclients", "9000"]);
     let mut client = server.client();
     let ballast = fill(&mut client, "ballast", BALLAST_JOBS, &[b'x'; BALLAST_BODY]);
@@ -517,7 +519,7 @@ fn round(server: &TestServer, client: &mut Client, ballast: &[String], duration:
     let number = monitor.number;
     let watching = std::thread::spawn(move || while monitor.reply().is_some() {});
     storm(&mut gangs, duration);
-    client.call(&format!("CLIENT KILL ID {number}"));
+    assert_eq!(client.call(&format!("CLIENT KILL ID {number}")), Value::Integer(1));
     watching.join().expect("it read to the end");
     deaf_monitor.leave(&Farewell::Reset);
     gangs.iter_mut().for_each(Gang::replace_deaf);
