@@ -123,6 +123,7 @@ impl Sim {
     }
 
     /// Sends a command and returns its reply, which must come at once.
+    #[must_use]
     pub fn call(&mut self, node: usize, client: ClientId, words: &[&str]) -> Value {
         self.send(node, client, words.iter().map(|word| word.as_bytes().to_vec()).collect());
         let replies = &mut self.nodes[node].clients.get_mut(&client).expect("connected").replies;
@@ -360,7 +361,8 @@ impl Sim {
         let client = self.connect_client(0, Resp::V2);
         for n in 1..self.nodes.len() {
             let ip = self.nodes[n].ip.to_string();
-            self.call(0, client, &["CLUSTER", "MEET", &ip, &PORT.to_string()]);
+            let met = self.call(0, client, &["CLUSTER", "MEET", &ip, &PORT.to_string()]);
+            assert_eq!(met, Value::Status("OK".into()));
         }
         self.disconnect_client(0, client);
         for _ in 0..100 {

@@ -72,6 +72,9 @@ pub fn one_disk(seed: u64) -> u64 {
         run.come_back();
     }
     run.end();
+    let (count, came) = (run.stories.len(), |story: &&Story| !story.delivered_at.is_empty());
+    let came_count = run.stories.values().filter(came).count();
+    assert!(count > 20 && came_count > 10, "{came_count} of {count} jobs came");
     run.sim.trace
 }
 
@@ -163,11 +166,14 @@ impl Run {
     fn acknowledge(&mut self) {
         let Some(id) = self.in_hand.pop() else { return };
         let shown = String::from_utf8_lossy(&id).into_owned();
+        // Alone a node collects what is acked at once.
+        let is_known = self.sim.state_of(0, &id).is_some();
         let reply = self.call(&format!("ACKJOB {shown}"));
         let now = self.sim.now_ms;
         let Some(story) = self.stories.get_mut(&id) else { return };
         match reply {
-            Some(Value::Integer(_)) => {
+            Some(Value::Integer(count)) => {
+                assert_eq!(count, i64::from(is_known), "ACKJOB counts what it knows: {story:?}");
                 story.ended_at = Some(now);
                 story.may_return = false;
             }
@@ -179,8 +185,15 @@ impl Run {
 
     fn give_back(&mut self) {
         if let Some(id) = self.in_hand.pop() {
+            let is_active = self.sim.state_of(0, &id).as_deref() == Some("active");
+            let is_once = !JobId::parse(&id).expect("IDs are valid").is_at_least_once();
             let id = String::from_utf8_lossy(&id).into_owned();
-            self.call(&format!("NACK {id}"));
+            match self.call(&format!("NACK {id}")) {
+                None => {}
+                Some(Value::Integer(count)) => assert_eq!(count, i64::from(is_active && !is_once)),
+                Some(Value::Error(text)) => assert!(text.starts_with(b"MISCONF"), "{text:?}"),
+                Some(other) => panic!("NACK answers a number: {other:?}"),
+            }
         }
     }
 

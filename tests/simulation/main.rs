@@ -94,6 +94,7 @@ fn a_cluster_keeps_its_promises() {
     digest.finish();
     let enough = seeds().count() >= 100;
     println!("{sum:?}");
+    assert!(!enough || sum.refused * 3 <= sum.promised, "most jobs are taken: {sum:?}");
     assert!(!enough || sum.stormy_duplicates * 5 <= sum.stormy_jobs, "duplicates are few: {sum:?}");
     assert!(
         !enough || sum.windy_duplicates * 1000 <= sum.windy_jobs,

@@ -24,6 +24,7 @@ impl Node {
         Self { sim, client }
     }
 
+    #[must_use]
     fn call(&mut self, line: &str) -> Value {
         let words: Vec<&str> = line.split(' ').collect();
         self.sim.call(0, self.client, &words)
@@ -35,6 +36,13 @@ impl Node {
         String::from_utf8(id).expect("IDs are text")
     }
 
+    /// Brings a queue into being that has no job.
+    fn ask_of_an_empty_queue(&mut self, queue: &str) {
+        let reply = self.call(&format!("GETJOB NOHANG FROM {queue}"));
+        assert_eq!(reply, Value::NullArray);
+    }
+
+    #[must_use]
     fn count(&mut self, line: &str) -> i64 {
         match self.call(line) {
             Value::Integer(count) => count,
@@ -273,7 +281,7 @@ proptest! {
         let mut staying = Vec::new();
         for i in 0..before {
             if i % 3 == 0 {
-                node.call(&format!("GETJOB NOHANG FROM idle{i}"));
+                node.ask_of_an_empty_queue(&format!("idle{i}"));
             } else {
                 node.add(&format!("full{i}"), "");
                 staying.push(format!("full{i}"));
@@ -286,7 +294,7 @@ proptest! {
             match churn.next() {
                 Some((step, Churn::Add(n))) => {
                     for i in 0..n {
-                        node.call(&format!("GETJOB NOHANG FROM new{step}.{i}"));
+                        node.ask_of_an_empty_queue(&format!("new{step}.{i}"));
                     }
                 }
                 Some((_, Churn::Remove(_))) => node.sim.run_for(700),
@@ -331,8 +339,8 @@ fn short_lived_queues_leave_nothing_behind() {
     node.sim.checks = Checks::WhenAsked;
     for i in 0..100_000 {
         let id = node.add(&format!("queue{i}"), "");
-        node.call(&format!("GETJOB FROM queue{i}"));
-        node.count(&format!("ACKJOB {id}"));
+        assert_eq!(ids_of(&node.call(&format!("GETJOB FROM queue{i}"))), [id.as_str()]);
+        assert_eq!(node.count(&format!("ACKJOB {id}")), 1);
         if i % 1000 == 0 {
             node.sim.run_for(10);
         }

@@ -12,6 +12,7 @@ use disque::engine::config::EngineConfig;
 use disque::proto::bus::NodeFlags;
 use disque::proto::nodes_conf;
 use disque::proto::reply::Resp;
+use disque::proto::reply_reader::Value;
 
 use crate::cluster::{Checks, Sim};
 use crate::node::{PORT, State};
@@ -137,7 +138,8 @@ fn form(sim: &mut Sim) -> u64 {
         let known = sim.rng.index(n);
         let ip = sim.nodes[known].ip.to_string();
         let client = sim.connect_client(n, Resp::V2);
-        sim.call(n, client, &["CLUSTER", "MEET", &ip, &PORT.to_string()]);
+        let met = sim.call(n, client, &["CLUSTER", "MEET", &ip, &PORT.to_string()]);
+        assert_eq!(met, Value::Status("OK".into()));
         sim.disconnect_client(n, client);
     }
     until(sim, "forming", Sim::is_whole)

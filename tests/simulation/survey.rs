@@ -70,6 +70,12 @@ impl Sim {
         reader.next_value().expect("a valid reply").expect("a whole reply")
     }
 
+    /// The state of a job on a node, as SHOW has it; `None` where the node does not know it.
+    pub fn state_of(&mut self, n: usize, id: &[u8]) -> Option<String> {
+        let Value::Array(pairs) = self.look(n, &[b"SHOW", id]) else { return None };
+        Some(Copy::new(self, n, &pairs).state)
+    }
+
     /// How many nodes have a job, those that are down and will find it again included.
     pub fn count_copies(&mut self, id: &[u8]) -> usize {
         let nodes = 0..self.nodes.len();

@@ -118,6 +118,7 @@ impl Run {
     }
 
     /// Sends a command whose reply must come at once.
+    #[must_use]
     fn call(&mut self, words: &[&str]) -> Value {
         self.sim.call(0, self.producer, words)
     }
@@ -376,7 +377,7 @@ impl Run {
     /// Lets consumers take and acknowledge whatever is left; in the end there is nothing.
     fn drain(&mut self) {
         for queue in QUEUES {
-            self.call(&["PAUSE", queue, "none"]);
+            assert_eq!(self.call(&["PAUSE", queue, "none"]), Value::Status("none".into()));
         }
         self.paused.clear();
         self.take_deliveries();

@@ -3,6 +3,7 @@
 use disque::base::ids::NodeId;
 use disque::engine::config::EnqueueAtLoad;
 use disque::proto::reply::Resp;
+use disque::proto::reply_reader::Value;
 
 use super::{QUEUES, Storm, Weather};
 use crate::node::{PORT, State};
@@ -107,10 +108,15 @@ impl Storm {
         }
     }
 
-    /// Gives a node a command; it may be refused, or the node may die of it.
+    /// Gives a node a command. The node may die of it, and a node cannot forget itself or one
+    /// that it does not know; otherwise the command is done.
     fn order(&mut self, n: usize, words: &[&str]) {
         let client = self.sim.connect_client(n, Resp::V2);
         self.sim.send(n, client, words.iter().map(|word| word.as_bytes().to_vec()).collect());
+        let is_done = |reply: &Value| matches!(reply, Value::Status(_)) || words[1] == "FORGET";
+        for (_, reply) in self.sim.take_replies(n, client) {
+            assert!(is_done(&reply), "{words:?} is answered {reply:?}");
+        }
         self.sim.disconnect_client(n, client);
     }
 

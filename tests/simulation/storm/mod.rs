@@ -71,6 +71,8 @@ struct Storm {
     rest: Rest,
     adding: Vec<Adding>,
     stories: BTreeMap<Vec<u8>, Story>,
+    /// How many jobs their producers did not get an ID for, but an error.
+    refused_count: usize,
     in_hand: Vec<InHand>,
     /// Whether acks may miss a copy: links repeat what earlier ones brought, which may be a
     /// job that is over, or nodes do not know all who may have a job.
@@ -140,6 +142,7 @@ impl Storm {
             rest: Rest::default(),
             adding: Vec::new(),
             stories: BTreeMap::new(),
+            refused_count: 0,
             in_hand: Vec::new(),
             acks_miss_copies: false,
             memory_levels: vec![0; count],
@@ -202,7 +205,14 @@ impl Storm {
 
     fn judge(&self) -> Tally {
         let healed_at = self.healed_at.expect("all is well");
-        let mut tally = Tally { trace: self.sim.trace, ..Tally::default() };
+        let promised = self.stories.values().filter(|story| story.wanted.is_some()).count();
+        assert!(promised > 0, "a run without jobs shows nothing");
+        let mut tally = Tally {
+            trace: self.sim.trace,
+            promised,
+            refused: self.refused_count,
+            ..Tally::default()
+        };
         for (id, story) in &self.stories {
             let losses = &self.sim.losses;
             let told =

@@ -63,6 +63,10 @@ impl Story {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     pub trace: u64,
+    /// Jobs that producers got an ID for.
+    pub promised: usize,
+    /// Jobs that were refused.
+    pub refused: usize,
     /// Jobs of runs in a storm whose consumers were in time.
     pub stormy_jobs: usize,
     /// Their deliveries beyond the first of each.
@@ -77,6 +81,8 @@ pub struct Tally {
 
 impl Tally {
     pub fn add(&mut self, other: Self) {
+        self.promised += other.promised;
+        self.refused += other.refused;
         self.stormy_jobs += other.stormy_jobs;
         self.stormy_duplicates += other.stormy_duplicates;
         self.windy_jobs += other.windy_jobs;
