@@ -11,6 +11,7 @@ mod bus_proxy;
 mod cluster;
 mod config;
 mod connection;
+mod damaged_commands;
 mod hostile_bus;
 mod info;
 mod limits;
