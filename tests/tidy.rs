@@ -4,7 +4,7 @@
 //! Each test gathers all complaints and fails with the list of them. A rule that hurts is
 //! changed here, in the open, with its reason.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -69,6 +69,26 @@ const BANNED_WORDS: &[&str] = &[
     concat!("/tmp/", "oracle"),
     concat!("art", "ifactory"),
 ];
+
+/// Private words of ours, and the plain ones that readers know. `|` stands around a heading.
+const DIALECT: &[(&[&str], &str)] = &[
+    (&["| room |", "house"], "module, project"),
+    (&["chance", "chances"], "randomness, a random draw"),
+    (&["stranger", "strangers"], "an unauthenticated client, an unknown node"),
+    (&["wish", "wishes", "wished", "wishing"], "a request"),
+    (&["doomed"], "closing"),
+    (&["hear of", "hears of", "heard of"], "is notified of, receives"),
+    (&["look after", "looks after", "looked after", "looking after"], "scan, check"),
+    (&["put off", "puts off", "putting off"], "postpone"),
+    (&["time error"], "jitter"),
+    (&["he", "him", "his", "himself"], "it"),
+];
+/// How many of them each file still has: never more. `REWRITE=1` writes down where they have
+/// become fewer.
+const DIALECT_LEFT: &str = "tests/dialect.txt";
+
+/// What stands in the folder of tests and sends no command by itself.
+const NOT_TESTS: &[&str] = &["tests/tidy.rs", "tests/fuzz/commands.txt"];
 
 /// A text file of the tree: its path from the root, with `/`, and what stands in it.
 struct File {
@@ -349,6 +369,51 @@ fn banned_words_stand_nowhere() {
     assert_none(&complaints, "what is left to do and where it was done stand elsewhere");
 }
 
+/// The words of the dialect in a text, each as often as it stands there, with what to say.
+fn dialect(text: &str) -> Vec<String> {
+    let text = text.to_lowercase();
+    let mut found = Vec::new();
+    for (ours, plain) in DIALECT {
+        for words in *ours {
+            let is_whole = |(at, _): &(usize, &str)| {
+                !text[..*at].ends_with(is_word) && !text[at + words.len()..].starts_with(is_word)
+            };
+            let count = text.match_indices(words).filter(is_whole).count();
+            found.extend(std::iter::repeat_n(format!("\"{words}\", say {plain}"), count));
+        }
+    }
+    found
+}
+
+#[test]
+fn words_are_those_that_readers_know() {
+    let list = file(DIALECT_LEFT).text;
+    let known: BTreeMap<&str, usize> = list
+        .lines()
+        .map(|line| line.rsplit_once(' ').expect("a line is a path and a number"))
+        .map(|(path, count)| (path, count.parse().expect("a number")))
+        .collect();
+    let (mut complaints, mut left) = (Vec::new(), String::new());
+    let is_prose =
+        |path: &str| path.starts_with("src/") || path.starts_with("docs/") || path == "README.md";
+    for file in tree().iter().filter(|file| is_prose(&file.path)) {
+        let found = dialect(&file.text);
+        let known = known.get(&*file.path).copied().unwrap_or(0);
+        if found.len() > known {
+            complaints.push(format!("{}: {known} are known of {found:?}", file.path));
+        }
+        let count = found.len().min(known);
+        if count > 0 {
+            left += &format!("{} {count}\n", file.path);
+        }
+    }
+    if std::env::var_os("REWRITE").is_some() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(DIALECT_LEFT);
+        fs::write(path, left).expect("the list can be written");
+    }
+    assert_none(&complaints, "plain words for readers who know the field and not us");
+}
+
 #[test]
 fn limits_are_all_enforced_somewhere() {
     let limits = file("src/base/limits.rs");
@@ -441,11 +506,49 @@ fn joined(text: &str) -> String {
 fn commands_are_each_sent_by_a_test() {
     let tests: Vec<File> = tree()
         .into_iter()
-        .filter(|file| file.path.starts_with("tests/") && file.path != "tests/tidy.rs")
+        .filter(|file| file.path.starts_with("tests/") && !NOT_TESTS.contains(&&*file.path))
         .collect();
     let mut complaints = commands();
     complaints.retain(|name| !tests.iter().any(|file| mentions(&file.text, name)));
     assert_none(&complaints, "a command that no test sends may not work");
+}
+
+/// The words of a syntax that are typed as they stand: those in upper case, and all that are
+/// one of several, as `a|b`.
+fn literal_words(syntax: &str) -> Vec<&str> {
+    let words = syntax.split([' ', '[', ']']).filter(|word| !word.is_empty() && *word != "...");
+    let is_literal = |word: &&str| {
+        word.contains('|') || word.chars().all(|c| c.is_ascii_uppercase() || c == '-')
+    };
+    words.filter(is_literal).flat_map(|word| word.split('|')).collect()
+}
+
+#[test]
+fn commands_and_their_options_are_each_fuzzed() {
+    let reference = file("docs/commands.md").text;
+    let seeds = file("tests/fuzz/commands.txt").text;
+    let syntaxes =
+        reference.lines().filter_map(|line| line.strip_prefix("- `")?.strip_suffix("`  "));
+    let syntaxes: Vec<&str> = syntaxes.collect();
+    assert!(syntaxes.len() > commands().len(), "the reference was understood");
+    let mut complaints = Vec::new();
+    for syntax in syntaxes {
+        let name = syntax.split(' ').next().unwrap_or(syntax);
+        let seeds = seeds.lines().filter(|line| line.split(' ').next() == Some(name));
+        let seeded: BTreeSet<&str> = seeds.flat_map(|line| line.split(' ')).collect();
+        let missing = literal_words(syntax).into_iter().filter(|word| !seeded.contains(word));
+        complaints.extend(missing.map(|word| format!("{syntax}: {word}")));
+    }
+    assert_none(&complaints, "tests/fuzz/commands.txt has each subcommand and option");
+}
+
+#[test]
+fn tests_start_the_server_that_the_environment_names() {
+    let this_builds = concat!("CARGO_BIN_EXE_", "disque-server");
+    let mut files = rust_files();
+    files.retain(|file| file.text.contains(this_builds));
+    let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
+    assert_eq!(paths, ["tests/integration/support.rs"], "DISQUE_SERVER names it to all tests");
 }
 
 #[test]
