@@ -159,7 +159,7 @@ impl Node {
         let Some(command) = words.first().and_then(|name| command::find(name)) else {
             return false;
         };
-        if !command.spec.accepts(words.len()) {
+        if !command.manual.accepts(words.len()) {
             return false;
         }
         self.now = Now { wall: self.now.wall.plus_ms(7), mono: self.now.mono.plus_ms(7) };

@@ -5,7 +5,7 @@
 use disque::base::ids::{ClientId, NodeId};
 use disque::base::limits::{COMMAND_SLICE, SLICE_BYTES};
 use disque::base::time::{MonoMs, Now, UnixMs};
-use disque::engine::command::{COMMANDS, Call, Outcome};
+use disque::engine::command::{self, Call, Outcome};
 use disque::engine::config::EngineConfig;
 use disque::engine::{Engine, More};
 use disque::proto::reply::Resp;
@@ -36,7 +36,7 @@ fn call(engine: &mut Engine, now: Now, words: &str) -> Answer {
     let mut ranges = Vec::new();
     RequestParser::default().parse(&mut input, &mut ranges).expect("a request");
     let name = String::from_utf8_lossy(words[0]).to_lowercase();
-    let command = COMMANDS.iter().find(|command| command.spec.name == name).expect("a command");
+    let command = command::find(name.as_bytes()).expect("a command");
     let call = Call { client: CLIENT, resp: Resp::V2, args: Args::new(&input, &ranges) };
     let (mut calls, mut piece_len_max) = (0, 0);
     let mut outcome = Outcome::Again;

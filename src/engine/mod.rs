@@ -64,7 +64,7 @@ use ack_only::AckOnlyJobs;
 use ack_resend::AckResend;
 use blocked::Blocked;
 use cluster::{Cluster, LinkEnds};
-use command::{Call, Command, Outcome};
+use command::{Call, EngineCommand, Outcome};
 use commands::LongCommand;
 use config::EngineConfig;
 use error::CommandError;
@@ -145,7 +145,7 @@ impl Engine {
 
     /// Runs a client's command, or a slice of a long one. The number of its arguments was
     /// checked against its row.
-    pub fn call(&mut self, now: Now, command: &Command, call: &Call<'_>) -> Outcome {
+    pub fn call(&mut self, now: Now, command: &EngineCommand, call: &Call<'_>) -> Outcome {
         self.input(now, |engine| engine.on_call(command, call))
     }
 
@@ -275,7 +275,7 @@ impl Engine {
 }
 
 impl Engine {
-    fn on_call(&mut self, command: &Command, call: &Call<'_>) -> Outcome {
+    fn on_call(&mut self, command: &EngineCommand, call: &Call<'_>) -> Outcome {
         (command.run)(self, call).unwrap_or_else(|error| {
             self.reply_error(call.client, call.resp, &error);
             Outcome::Done

@@ -8,12 +8,15 @@ use crate::server::Server;
 use crate::server::version::DISQUE_VERSION;
 
 use super::client::command as client;
+use super::command_table::{ServerCommand, row};
+
+pub(super) static COMMANDS: &[ServerCommand] = &[row("auth", auth), row("hello", hello)];
 
 /// Longest password. C: CONFIG_AUTHPASS_MAX_LEN.
 const PASSWORD_MAX: usize = 512;
 
 /// AUTH password -> OK. A wrong one makes a stranger again of who was known before.
-pub fn auth(server: &mut Server, call: &Call<'_>) -> Outcome {
+fn auth(server: &mut Server, call: &Call<'_>) -> Outcome {
     let Some(password) = &server.config.requirepass else {
         server.reply(call).error("ERR Client sent AUTH, but no password is set");
         return Outcome::Done;
@@ -47,7 +50,7 @@ fn is_same(password: &[u8], given: &[u8]) -> bool {
 ///
 /// Differs from C, which knows the bare form only: the other is how today's Redis
 /// clients begin. Nothing is changed unless everything in it is right.
-pub fn hello(server: &mut Server, call: &Call<'_>) -> Outcome {
+fn hello(server: &mut Server, call: &Call<'_>) -> Outcome {
     if call.args.len() == 1 {
         server.engine.hello(server.clock.now, call.client, call.resp);
         return Outcome::Done;

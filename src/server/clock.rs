@@ -3,8 +3,11 @@
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::Server;
+use super::command_table::{ServerCommand, row};
 use crate::base::time::{MonoMs, Now, UnixMs};
 use crate::engine::command::{Call, Outcome};
+
+pub(super) static COMMANDS: &[ServerCommand] = &[row("time", time)];
 
 /// How far the turn's time may fall behind while commands run.
 const LAG_MAX_US: u128 = 1000;
@@ -59,7 +62,7 @@ fn boot_time() -> MonoMs {
 }
 
 /// TIME -> unix time in seconds, and microseconds within the second.
-pub fn time(server: &mut Server, call: &Call<'_>) -> Outcome {
+fn time(server: &mut Server, call: &Call<'_>) -> Outcome {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut reply = server.reply(call);
     reply.array(2);

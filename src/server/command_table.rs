@@ -4,60 +4,53 @@
 //! most between names: length, first and last letter. Renamed commands are found under
 //! their new name only; everything else knows them by their own.
 //!
-//! A new command is a row, a function, and a page in [`crate::manual`] that says what it does.
+//! A new command is an entry in the manual, and a row beside its function.
 
 use super::{
     Server, authentication, client, clock, config, debug, info, latency, monitor, persistence,
     ping, shutdown, slowlog,
 };
-use crate::engine::command::{COMMANDS, Call, Command, Flags, Outcome, Spec};
-use crate::manual;
+use crate::engine::command::{self as engine_command, Call, EngineCommand, Outcome};
+use crate::manual::{self, Argument, Command, Kind, Repetition, Usage};
 use crate::proto::reply::ReplyWriter;
 
 /// A command that the server carries out.
+#[derive(Clone, Copy)]
 pub struct ServerCommand {
-    pub spec: Spec,
+    pub manual: &'static Command,
     pub run: fn(&mut Server, &Call<'_>) -> Outcome,
 }
+
+/// The row of a command: its name, under which the manual has the rest, and its function.
+pub(super) const fn row(name: &str, run: fn(&mut Server, &Call<'_>) -> Outcome) -> ServerCommand {
+    ServerCommand { manual: manual::named(name), run }
+}
+
+/// The server's commands; each file has its rows beside their functions.
+static TABLES: [&[ServerCommand]; 13] = [
+    authentication::COMMANDS,
+    ping::COMMANDS,
+    clock::COMMANDS,
+    client::command::COMMANDS,
+    COMMANDS,
+    info::COMMANDS,
+    config::command::COMMANDS,
+    persistence::COMMANDS,
+    slowlog::COMMANDS,
+    latency::command::COMMANDS,
+    monitor::COMMANDS,
+    shutdown::COMMANDS,
+    debug::COMMANDS,
+];
+
+static COMMANDS: &[ServerCommand] = &[row("command", command)];
 
 /// Who carries out a command.
 #[derive(Clone, Copy)]
 pub enum Implementation {
-    Engine(&'static Command),
+    Engine(&'static EngineCommand),
     Server(&'static ServerCommand),
 }
-
-const fn row(
-    name: &'static str,
-    arity: i8,
-    flags: Flags,
-    run: fn(&mut Server, &Call<'_>) -> Outcome,
-) -> ServerCommand {
-    ServerCommand { spec: Spec { name, arity, flags }, run }
-}
-
-const R: Flags = Flags::READONLY;
-const A: Flags = Flags::ADMIN;
-const L: Flags = Flags::LOADING;
-const F: Flags = Flags::FAST;
-
-/// The server's commands. Arities and flags are C's, but for HELLO's, which takes options.
-static SERVER_COMMANDS: &[ServerCommand] = &[
-    row("auth", 2, R.and(L).and(F), authentication::auth),
-    row("ping", -1, R.and(F), ping::ping),
-    row("time", 1, R.and(F), clock::time),
-    row("hello", -1, R.and(F), authentication::hello),
-    row("client", -2, A.and(R), client::command::client),
-    row("command", 0, R.and(L), command),
-    row("info", -1, R.and(L), info::info),
-    row("config", -2, A.and(R), config::command::config),
-    row("bgrewriteaof", 1, A.and(R), persistence::bgrewriteaof),
-    row("slowlog", -2, R, slowlog::slowlog),
-    row("latency", -2, A.and(R).and(L), latency::command::latency),
-    row("monitor", 1, A.and(R), monitor::monitor),
-    row("shutdown", -1, A.and(R).and(L), shutdown::shutdown),
-    row("debug", -2, A, debug::debug),
-];
 
 /// All commands under the names they have now.
 pub struct CommandTable {
@@ -74,11 +67,11 @@ impl CommandTable {
     /// The table after renaming, in order, old names to new ones; an empty new name takes
     /// the command away. An error says which pair makes no sense.
     pub fn new(renames: &[(Vec<u8>, Vec<u8>)]) -> Result<Self, String> {
-        let engine = COMMANDS.iter().map(Implementation::Engine);
-        let server = SERVER_COMMANDS.iter().map(Implementation::Server);
+        let engine = engine_command::all().map(Implementation::Engine);
+        let server = TABLES.iter().copied().flatten().map(Implementation::Server);
         let rows: Vec<Implementation> = engine.chain(server).collect();
-        let names = rows.iter().enumerate();
-        let names = names.map(|(place, row)| (row.spec().name.as_bytes().into(), place)).collect();
+        let names = rows.iter().map(|row| row.manual().name.as_bytes());
+        let names = names.zip(0..).map(|(name, place)| (name.into(), place)).collect();
         let mut table = Self { rows, names, index: [VACANT; INDEX_LEN] };
         table.rename(renames)?;
         table.build_index();
@@ -134,17 +127,19 @@ impl CommandTable {
         }
     }
 
-    pub fn row(&self, place: usize) -> Implementation {
+    /// Who carries out the command at a place.
+    pub fn implementation(&self, place: usize) -> Implementation {
         self.rows[place]
     }
 
-    pub fn spec(&self, place: usize) -> &'static Spec {
-        self.rows[place].spec()
+    /// What the manual says of the command at a place.
+    pub fn manual(&self, place: usize) -> &'static Command {
+        self.rows[place].manual()
     }
 
     /// The commands that are there, under whatever names.
-    pub fn specs(&self) -> impl ExactSizeIterator<Item = &'static Spec> {
-        self.names.iter().map(|&(_, place)| self.spec(place))
+    pub fn all(&self) -> impl ExactSizeIterator<Item = &'static Command> {
+        self.names.iter().map(|&(_, place)| self.manual(place))
     }
 }
 
@@ -155,58 +150,49 @@ fn hash(name: &[u8]) -> usize {
 }
 
 impl Implementation {
-    pub fn spec(&self) -> &'static Spec {
+    fn manual(self) -> &'static Command {
         match self {
-            Self::Engine(command) => &command.spec,
-            Self::Server(command) => &command.spec,
+            Self::Engine(command) => command.manual,
+            Self::Server(command) => command.manual,
         }
     }
 }
 
-/// COMMAND -> a row for each command: name, arity, flags, and 0 0 0 where Redis tells the
+/// COMMAND -> an array for each command: name, arity, flags, and 0 0 0 where Redis has the
 /// places of keys.
 /// COMMAND COUNT -> how many there are.
-/// COMMAND INFO name ... -> their rows; null for an unknown name.
-/// COMMAND DOCS [name ...] -> a map from names to what their pages say. Differs from C,
+/// COMMAND INFO name ... -> their arrays; null for an unknown name.
+/// COMMAND DOCS [name ...] -> a map from names to what the manual says. Differs from C,
 /// which has no such thing: redis-cli asks when it starts.
-pub fn command(server: &mut Server, call: &Call<'_>) -> Outcome {
+fn command(server: &mut Server, call: &Call<'_>) -> Outcome {
     let args = call.args;
     let commands = &server.commands;
     let mut reply = server.engine.out.replies.to(call.client, call.resp);
     let is = |word: &str| args.len() > 1 && args[1].eq_ignore_ascii_case(word.as_bytes());
     if args.len() == 1 {
-        reply.array(commands.specs().len());
-        commands.specs().for_each(|spec| describe(&mut reply, spec));
+        reply.array(commands.all().len());
+        commands.all().for_each(|command| describe(&mut reply, command));
     } else if is("info") {
         reply.array(args.len() - 2);
         for name in args.from(2).iter() {
             match commands.find(name) {
-                Some(place) => describe(&mut reply, commands.spec(place)),
+                Some(place) => describe(&mut reply, commands.manual(place)),
                 None => reply.null_bulk(),
             }
         }
     } else if is("count") && args.len() == 2 {
-        reply.integer(i64::try_from(commands.specs().len()).expect("there are dozens"));
+        reply.integer(i64::try_from(commands.all().len()).expect("there are dozens"));
     } else if is("docs") {
-        let all = commands.specs().map(|spec| spec.name.as_bytes());
-        let names: Vec<&[u8]> =
-            if args.len() == 2 { all.collect() } else { args.from(2).iter().collect() };
-        let specs: Vec<&Spec> = names
-            .into_iter()
-            .filter_map(|name| commands.find(name))
-            .map(|place| commands.spec(place))
-            .collect();
-        reply.map(specs.len());
-        for spec in specs {
-            reply.bulk(spec.name);
-            let page = manual::page(spec.name).expect("a test holds the pages to the tables");
-            reply.map(3);
-            reply.bulk("summary");
-            reply.bulk(page.summary);
-            reply.bulk("since");
-            reply.bulk("1.0.0");
-            reply.bulk("group");
-            reply.bulk(page.group.name());
+        let named = args.from(2);
+        let named = named.iter().filter_map(|name| commands.find(name));
+        let documented: Vec<&Command> = match args.len() {
+            2 => commands.all().collect(),
+            _ => named.map(|place| commands.manual(place)).collect(),
+        };
+        reply.map(documented.len());
+        for command in documented {
+            reply.bulk(command.name);
+            document(&mut reply, command);
         }
     } else {
         reply.error("ERR Unknown subcommand or wrong number of arguments.");
@@ -214,15 +200,99 @@ pub fn command(server: &mut Server, call: &Call<'_>) -> Outcome {
     Outcome::Done
 }
 
-fn describe(reply: &mut ReplyWriter<'_>, spec: &Spec) {
-    let flags = Flags::NAMES.into_iter().filter(|&(flag, _)| spec.flags.contains(flag));
+fn describe(reply: &mut ReplyWriter<'_>, command: &Command) {
+    let flags = command.flags.names();
     reply.array(6);
-    reply.bulk(spec.name);
-    reply.integer(i64::from(spec.arity));
+    reply.bulk(command.name);
+    reply.integer(i64::from(command.arity));
     reply.array(flags.clone().count());
-    flags.for_each(|(_, name)| reply.status(name));
+    flags.for_each(|name| reply.status(name));
     for _ in 0..3 {
         reply.integer(0);
+    }
+}
+
+/// A command as COMMAND DOCS of Redis describes one.
+fn document(reply: &mut ReplyWriter<'_>, command: &Command) {
+    let is_whole = |usage: &&Usage| usage.subcommand.is_empty();
+    let arguments = command.usages.iter().find(is_whole).map(|usage| usage.arguments);
+    let arguments = arguments.filter(|arguments| !arguments.is_empty());
+    let subcommands = || command.usages.iter().filter(|usage| !is_whole(usage));
+    let has_subcommands = subcommands().next().is_some();
+    reply.map(3 + usize::from(arguments.is_some()) + usize::from(has_subcommands));
+    write_origin(reply, command.summary, command);
+    if let Some(arguments) = arguments {
+        write_arguments(reply, arguments);
+    }
+    if has_subcommands {
+        reply.bulk("subcommands");
+        reply.map(subcommands().count());
+        for usage in subcommands() {
+            reply.bulk(format!("{}|{}", command.name, usage.subcommand.to_lowercase()));
+            reply.map(3 + usize::from(!usage.arguments.is_empty()));
+            write_origin(reply, usage.summary, command);
+            if !usage.arguments.is_empty() {
+                write_arguments(reply, usage.arguments);
+            }
+        }
+    }
+}
+
+fn write_origin(reply: &mut ReplyWriter<'_>, summary: &str, command: &Command) {
+    let facts = [("summary", summary), ("since", command.since), ("group", command.group.name())];
+    for (name, value) in facts {
+        reply.bulk(name);
+        reply.bulk(value);
+    }
+}
+
+fn write_arguments(reply: &mut ReplyWriter<'_>, arguments: &[Argument]) {
+    reply.bulk("arguments");
+    reply.array(arguments.len());
+    arguments.iter().for_each(|argument| write_argument(reply, argument));
+}
+
+fn write_argument(reply: &mut ReplyWriter<'_>, argument: &Argument) {
+    let (kind, parts) = match argument.kind {
+        Kind::Text => ("string", None),
+        Kind::Integer => ("integer", None),
+        Kind::Double => ("double", None),
+        Kind::Pattern => ("pattern", None),
+        Kind::Word => ("pure-token", None),
+        Kind::OneOf(alternatives) => ("oneof", Some(alternatives)),
+        Kind::Block(parts) => ("block", Some(parts)),
+    };
+    let token = if matches!(argument.kind, Kind::Word) { Some(argument.name) } else { None };
+    let token = argument.token.or(token);
+    let flags = [
+        (argument.is_optional, "optional"),
+        (argument.repetition != Repetition::Once, "multiple"),
+        (argument.repetition == Repetition::Tokens, "multiple_token"),
+    ];
+    let flags = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, name)| name);
+    let flag_count = flags.clone().count();
+    let is_named = parts.is_none();
+    let more = [is_named, token.is_some(), flag_count > 0, parts.is_some()];
+    reply.map(2 + more.into_iter().filter(|is_there| *is_there).count());
+    reply.bulk("name");
+    reply.bulk(argument.name.to_lowercase());
+    reply.bulk("type");
+    reply.bulk(kind);
+    if is_named {
+        reply.bulk("display_text");
+        reply.bulk(argument.name);
+    }
+    if let Some(token) = token {
+        reply.bulk("token");
+        reply.bulk(token);
+    }
+    if flag_count > 0 {
+        reply.bulk("flags");
+        reply.array(flag_count);
+        flags.for_each(|name| reply.status(name));
+    }
+    if let Some(parts) = parts {
+        write_arguments(reply, parts);
     }
 }
 
@@ -236,64 +306,17 @@ mod tests {
     }
 
     #[test]
-    fn every_command_is_found_in_any_case() {
+    fn every_command_of_the_manual_is_found_in_any_case() {
         let table = table(&[]).expect("nothing is renamed");
-        for spec in table.specs() {
-            for name in [spec.name.to_uppercase(), spec.name.to_owned()] {
+        for command in manual::all() {
+            for name in [command.name.to_uppercase(), command.name.to_owned()] {
                 let place = table.find(name.as_bytes()).expect("it is there");
-                assert_eq!(table.spec(place).name, spec.name);
+                assert_eq!(table.manual(place).name, command.name);
             }
         }
+        assert_eq!(table.all().count(), manual::all().count(), "each has one row");
         assert_eq!(table.find(b"nosuch"), None);
         assert_eq!(table.find(b""), None);
-    }
-
-    /// As the C server's COMMAND tells them; only HELLO takes words here.
-    const ROWS: &str = "\
-        ackjob -1 write fast
-        addjob -4 write denyoom fast
-        auth 2 readonly loading fast
-        bgrewriteaof 1 readonly admin
-        client -2 readonly admin
-        cluster -2 readonly admin
-        command 0 readonly loading
-        config -2 readonly admin
-        debug -2 admin
-        deljob -1 write fast
-        dequeue -1 write fast
-        enqueue -1 write denyoom fast
-        fastack -1 write fast
-        getjob -2 write fast
-        hello -1 readonly fast
-        info -1 readonly loading
-        jscan -1 readonly
-        latency -2 readonly admin loading
-        loadjob 2 write
-        monitor 1 readonly admin
-        nack -1 write denyoom fast
-        pause -3 readonly fast
-        ping -1 readonly fast
-        qlen 2 readonly fast
-        qpeek 3 readonly
-        qscan -1 readonly
-        qstat 2 readonly fast
-        show 2 readonly fast
-        shutdown -1 readonly admin loading
-        slowlog -2 readonly
-        time 1 readonly fast
-        working 2 write fast";
-
-    #[test]
-    fn names_arities_and_flags_are_the_c_servers() {
-        let row = |spec: &Spec| {
-            let flags = Flags::NAMES.iter().filter(|(flag, _)| spec.flags.contains(*flag));
-            let flags: String = flags.map(|(_, name)| format!(" {name}")).collect();
-            format!("{} {}{flags}", spec.name, spec.arity)
-        };
-        let mut rows: Vec<String> =
-            table(&[]).expect("nothing is renamed").specs().map(row).collect();
-        rows.sort();
-        assert_eq!(rows, ROWS.lines().map(str::trim).collect::<Vec<_>>());
     }
 
     #[test]
@@ -302,7 +325,7 @@ mod tests {
         assert_eq!(table.find(b"time"), None);
         assert_eq!(table.find(b"ping"), None);
         let place = table.find(b"CLOCK").expect("the new name");
-        assert_eq!(table.spec(place).name, "time");
+        assert_eq!(table.manual(place).name, "time");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
+use super::command_table::{ServerCommand, row};
 use crate::base::number;
 use crate::engine::More;
 use crate::engine::command::{Call, Outcome};
@@ -10,6 +11,8 @@ use crate::engine::error::CommandError;
 use crate::engine::jobs::Job;
 use crate::server::shutdown::RewriteFirst;
 use crate::server::{Server, config_file};
+
+pub(super) static COMMANDS: &[ServerCommand] = &[row("debug", debug)];
 
 /// Jobs dropped before others have their turn.
 const FLUSHED_AT_ONCE: usize = 1000;
@@ -23,7 +26,7 @@ const FLUSHED_AT_ONCE: usize = 1000;
 /// DEBUG SEGFAULT, ASSERT, OOM -> no reply: the server dies of it.
 /// DEBUG RESTART [ms], CRASH-AND-RECOVER [ms] -> no reply: the program starts anew in the
 /// same process, after a proper end or without.
-pub fn debug(server: &mut Server, call: &Call<'_>) -> Outcome {
+fn debug(server: &mut Server, call: &Call<'_>) -> Outcome {
     let args = call.args;
     let subcommand = args[1].to_ascii_lowercase();
     match (subcommand.as_slice(), args.len()) {

@@ -9,7 +9,7 @@ use super::Server;
 use super::config::MaxmemoryPolicy;
 use super::latency::LatencyEvent;
 use crate::base::memory;
-use crate::engine::command::{Flags, Spec};
+use crate::manual::{Command, Flags};
 
 /// The memory level from which a node takes no copies.
 const NO_COPIES: u8 = 1;
@@ -25,8 +25,8 @@ impl Server {
     /// over the limit before any command, and before one that adds as soon as the engine
     /// would take no copies, lest jobs that are over keep new ones out. Tells whether
     /// memory is below the limit then.
-    pub(super) fn make_room(&mut self, spec: &Spec) -> bool {
-        let too_high = if spec.flags.contains(Flags::DENYOOM) { NO_COPIES } else { OVER_LIMIT };
+    pub(super) fn make_room(&mut self, command: &Command) -> bool {
+        let too_high = if command.flags.contains(Flags::DENYOOM) { NO_COPIES } else { OVER_LIMIT };
         if self.measure_memory() >= too_high
             && self.config.maxmemory_policy != MaxmemoryPolicy::NoEviction
         {

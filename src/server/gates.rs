@@ -2,7 +2,8 @@
 
 use super::Server;
 use crate::base::ids::ClientId;
-use crate::engine::command::{Call, Flags, Spec};
+use crate::engine::command::Call;
+use crate::manual::{Command, Flags};
 
 /// Whether a request passed the gates.
 pub(super) enum Gate {
@@ -20,31 +21,33 @@ impl Server {
             let text = [b"ERR unknown command '", &call.args[0], b"'"].concat();
             return self.refuse(call, text);
         };
-        let spec = self.commands.spec(place);
+        let command = self.commands.manual(place);
         if let Some(client) = self.client_mut(call.client) {
-            client.last_command = Some(spec.name);
+            client.last_command = Some(command.name);
         }
-        if !spec.accepts(call.args.len()) {
-            let name = spec.name;
+        if !command.accepts(call.args.len()) {
+            let name = command.name;
             return self
                 .refuse(call, format!("ERR wrong number of arguments for '{name}' command"));
         }
-        if self.is_stranger(call.client) && !lets_in(spec, call) {
+        if self.is_stranger(call.client) && !lets_in(command, call) {
             return self.refuse(call, "NOAUTH Authentication required.");
         }
-        if self.config.maxmemory > 0 && !self.make_room(spec) && spec.flags.contains(Flags::DENYOOM)
+        if self.config.maxmemory > 0
+            && !self.make_room(command)
+            && command.flags.contains(Flags::DENYOOM)
         {
             return self.refuse(call, "OOM command not allowed when used memory > 'maxmemory'.");
         }
         // Differs from C, which refuses all that writes: consumers must be able to drain a
         // node whose disk is full.
         if let Some(error) = self.persistence.write_error()
-            && (spec.flags.contains(Flags::DENYOOM) || spec.name == "ping")
+            && (command.flags.contains(Flags::DENYOOM) || command.name == "ping")
         {
             let text = format!("MISCONF Errors writing to the AOF file: {error}");
             return self.refuse(call, text);
         }
-        if self.persistence.is_loading() && !spec.flags.contains(Flags::LOADING) {
+        if self.persistence.is_loading() && !command.flags.contains(Flags::LOADING) {
             return self.refuse(call, "LOADING Disque is loading the dataset in memory");
         }
         Gate::Open(place)
@@ -63,6 +66,6 @@ impl Server {
 }
 
 /// Whether a stranger may try this command: it may make him known.
-fn lets_in(spec: &Spec, call: &Call<'_>) -> bool {
-    spec.name == "auth" || spec.name == "hello" && call.args.len() > 1
+fn lets_in(command: &Command, call: &Call<'_>) -> bool {
+    command.name == "auth" || command.name == "hello" && call.args.len() > 1
 }

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::{fs, process};
 
 use super::Server;
+use super::command_table::{ServerCommand, row};
 use super::stats::CommandStats;
 use super::version::{
     ALLOCATOR, ARCH_BITS, DISQUE_VERSION, GIT_DIRTY, GIT_SHA1, SERVER_NAME, SERVER_VERSION,
@@ -16,6 +17,8 @@ use super::version::{
 use crate::base::memory;
 use crate::engine::command::{Call, Outcome};
 use crate::engine::error::CommandError;
+
+pub(super) static COMMANDS: &[ServerCommand] = &[row("info", info)];
 
 /// Everything INFO tells.
 #[derive(Clone, Debug, Default)]
@@ -315,7 +318,7 @@ fn command_stats(text: &mut Text, facts: &Facts) {
 }
 
 /// INFO [section] -> the section's text; without one, all but the command statistics.
-pub fn info(server: &mut Server, call: &Call<'_>) -> Outcome {
+fn info(server: &mut Server, call: &Call<'_>) -> Outcome {
     if call.args.len() > 2 {
         server.reply(call).error(CommandError::Syntax.to_string());
         return Outcome::Done;
@@ -355,7 +358,7 @@ impl Server {
                 .commands
                 .iter()
                 .enumerate()
-                .map(|(place, stats)| (self.commands.spec(place).name, *stats))
+                .map(|(place, stats)| (self.commands.manual(place).name, *stats))
                 .collect(),
         }
     }

@@ -47,7 +47,6 @@ pub mod nodes;
 pub mod persistence;
 pub mod ping;
 mod pipeline;
-pub mod reference;
 pub mod secrets;
 pub mod shutdown;
 pub mod signals;

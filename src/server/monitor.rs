@@ -2,9 +2,12 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::command_table::{ServerCommand, row};
 use super::{Server, secrets};
 use crate::engine::command::{Call, Outcome};
 use crate::proto::quoting;
+
+pub(super) static COMMANDS: &[ServerCommand] = &[row("monitor", monitor)];
 
 /// The line of a command, as a simple string on the wire:
 /// `seconds.micros [address] "argument" "argument" ...`, passwords hidden.
@@ -27,7 +30,7 @@ pub fn line<'a>(
 
 /// MONITOR -> OK, then a line for each command that any client runs. A client that is
 /// one already gets no reply at all.
-pub fn monitor(server: &mut Server, call: &Call<'_>) -> Outcome {
+fn monitor(server: &mut Server, call: &Call<'_>) -> Outcome {
     let is_new = server
         .client_mut(call.client)
         .is_some_and(|client| !std::mem::replace(&mut client.is_monitor, true));

@@ -13,6 +13,7 @@ use std::process;
 use std::time::{Duration, Instant};
 
 use super::Server;
+use super::command_table::{ServerCommand, row};
 use super::config::{AppendFsync, Config};
 use super::config_file;
 use super::info::{self, AofFacts, LoadingFacts, PersistenceFacts};
@@ -30,6 +31,8 @@ use crate::store::aof::{
 use crate::store::aof_load::{AofReader, LoadError, LoadProgress};
 use crate::store::aof_rewrite::{RecordStream, remove_leftovers};
 use crate::store::fsync::{DiskThread, Wake};
+
+pub(super) static COMMANDS: &[ServerCommand] = &[row("bgrewriteaof", bgrewriteaof)];
 
 /// The kind of the token under which the disk's thread wakes the loop.
 pub const DISK_TOKENS: u8 = 5;
@@ -449,7 +452,7 @@ impl Server {
 /// BGREWRITEAOF -> a status: the append only file is written anew while the server goes
 /// on. An error when that is under way already. Works with the file off as well: the file
 /// is there afterwards, and stays as it is.
-pub fn bgrewriteaof(server: &mut Server, call: &Call<'_>) -> Outcome {
+fn bgrewriteaof(server: &mut Server, call: &Call<'_>) -> Outcome {
     if server.persistence.aof().is_rewriting() {
         server.reply(call).error("ERR Background append only file rewriting already in progress");
         return Outcome::Done;

@@ -1,10 +1,13 @@
 //! PING: whether the server is there.
 
 use super::Server;
+use super::command_table::{ServerCommand, row};
 use crate::engine::command::{Call, Outcome};
 
+pub(super) static COMMANDS: &[ServerCommand] = &[row("ping", ping)];
+
 /// PING [message] -> PONG, or the message.
-pub fn ping(server: &mut Server, call: &Call<'_>) -> Outcome {
+fn ping(server: &mut Server, call: &Call<'_>) -> Outcome {
     let mut reply = server.reply(call);
     match call.args.len() {
         1 => reply.status("PONG"),

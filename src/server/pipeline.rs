@@ -19,8 +19,9 @@ use super::monitor;
 use crate::ae::event_loop::FileEvent;
 use crate::base::ids::ClientId;
 use crate::base::limits::{LANES_DRAIN_AT, READ_PER_TURN};
-use crate::engine::command::{Call, Flags, Outcome};
+use crate::engine::command::{Call, Outcome};
 use crate::engine::outbox::Segment;
+use crate::manual::Flags;
 use crate::net::input::{Received, Taken};
 use crate::proto::request::{Args, Parsed};
 
@@ -248,8 +249,8 @@ impl Server {
 
     /// Calls a command and takes note of how long it held the server.
     fn call(&mut self, place: usize, call: &Call<'_>) -> Outcome {
-        let row = self.commands.row(place);
-        self.watchdog.runs(Some(row.spec().name));
+        let row = self.commands.implementation(place);
+        self.watchdog.runs(Some(self.commands.manual(place).name));
         let outcome = match row {
             Implementation::Engine(command) => self.engine.call(self.clock.now, command, call),
             Implementation::Server(command) => (command.run)(self, call),
@@ -280,7 +281,7 @@ impl Server {
         if !is_slow && threshold_ms == 0 {
             return;
         }
-        let spec = self.commands.spec(place);
+        let spec = self.commands.manual(place);
         let at_unix_secs = self.clock.now.wall.secs();
         if is_slow {
             self.slowlog.note(
@@ -307,7 +308,7 @@ impl Server {
             Some(peer) => peer.to_string(),
             None => format!("unix:{}", self.unix_path()),
         };
-        let name = self.commands.spec(place).name;
+        let name = self.commands.manual(place).name;
         let line = monitor::line(std::time::SystemTime::now(), &address, name, call.args.iter());
         let replies = &mut self.engine.out.replies;
         for &id in &self.monitors {

@@ -1,8 +1,11 @@
 //! The proper end of the server: SHUTDOWN, SIGTERM, SIGINT, DEBUG RESTART.
 
 use super::Server;
+use super::command_table::{ServerCommand, row};
 use crate::engine::command::{Call, Outcome};
 use crate::engine::error::CommandError;
+
+pub(super) static COMMANDS: &[ServerCommand] = &[row("shutdown", shutdown)];
 
 /// Whether the append only file is written anew before the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +29,7 @@ impl Server {
 /// SHUTDOWN [REWRITE-AOF] -> no reply: connections close. An error when the server cannot
 /// end now. With REWRITE-AOF the append only file is written anew first, even when it is
 /// off otherwise; while it is being loaded the word is ignored.
-pub fn shutdown(server: &mut Server, call: &Call<'_>) -> Outcome {
+fn shutdown(server: &mut Server, call: &Call<'_>) -> Outcome {
     let rewrite = match (call.args.get(1), call.args.len()) {
         (None, _) => RewriteFirst::No,
         (Some(word), 2) if word.eq_ignore_ascii_case(b"rewrite-aof") => RewriteFirst::Yes,

@@ -5,10 +5,13 @@
 
 use std::collections::VecDeque;
 
+use super::command_table::{ServerCommand, row};
 use super::{Server, secrets};
 use crate::base::number;
 use crate::engine::command::{Call, Outcome};
 use crate::engine::error::CommandError;
+
+pub(super) static COMMANDS: &[ServerCommand] = &[row("slowlog", slowlog)];
 
 /// Most arguments kept of a command; the last one then tells how many there were.
 /// C: SLOWLOG_ENTRY_MAX_ARGC.
@@ -98,7 +101,7 @@ const SHOWN: usize = 10;
 /// SLOWLOG GET [n] -> the newest n entries: ID, unix time, microseconds, arguments. A
 /// negative n shows all.
 /// SLOWLOG LEN -> how many there are. SLOWLOG RESET -> OK, none.
-pub fn slowlog(server: &mut Server, call: &Call<'_>) -> Outcome {
+fn slowlog(server: &mut Server, call: &Call<'_>) -> Outcome {
     let subcommand = call.args[1].to_ascii_lowercase();
     match (subcommand.as_slice(), call.args.get(2), call.args.len()) {
         (b"get", count, 2 | 3) => match count.map(number::parse_i64) {

@@ -250,7 +250,7 @@ fn a_panic_is_reported_with_the_clients_and_aborts() {
         for part in [
             "=== DISQUE BUG REPORT START",
             "panicked",
-            "commands/debug.rs",
+            "server/debug.rs",
             "Last command: debug",
             "registered_jobs:0",
             "addr=127.0.0.1:",

@@ -281,18 +281,67 @@ fn command_tells_what_there_is() {
         row("auth", 2, &["readonly", "loading", "fast"]),
     ]);
     assert_eq!(client.call("COMMAND INFO addjob nosuch AUTH"), info);
-    let words = [
-        ("summary", "Answers, to show that the server is there"),
-        ("since", "1.0.0"),
-        ("group", "connection"),
-    ];
-    let ping = words.iter().flat_map(|(name, value)| [bulk(name), bulk(value)]).collect();
-    let docs = Value::Array(vec![bulk("ping"), Value::Array(ping)]);
-    assert_eq!(client.call("COMMAND DOCS Ping nosuch"), docs);
-    let Value::Array(docs) = client.call("COMMAND DOCS") else { panic!("an array") };
-    assert_eq!(docs.len(), 2 * all.len());
     let unknown = error("ERR Unknown subcommand or wrong number of arguments.");
     assert_eq!(client.call("COMMAND NOSUCH"), unknown);
+}
+
+#[test]
+fn command_docs_describe_arguments_as_redis_does() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    let texts = |words: &[&str]| words.iter().map(|word| bulk(word)).collect::<Vec<_>>();
+    let map = |words: &[&str], rest: Vec<Value>| Value::Array([texts(words), rest].concat());
+    let flags = |names: &[&str]| Value::Array(names.iter().map(|name| status(name)).collect());
+    let message = map(
+        &["name", "message", "type", "string", "display_text", "message", "flags"],
+        vec![flags(&["optional"])],
+    );
+    let ping = map(
+        &[
+            "summary",
+            "Replies, to show that the server is there",
+            "since",
+            "1.0.0",
+            "group",
+            "connection",
+            "arguments",
+        ],
+        vec![Value::Array(vec![message])],
+    );
+    assert_eq!(client.call("COMMAND DOCS Ping nosuch"), map(&["ping"], vec![ping]));
+
+    // A token, a choice that may be repeated, and a subcommand.
+    let word = |name: &str| {
+        let (lower, upper) = (name.to_lowercase(), name);
+        map(&["name", &lower, "type", "pure-token", "display_text", upper, "token", upper], vec![])
+    };
+    let docs = client.call("COMMAND DOCS jscan cluster");
+    let state = map(
+        &["name", "state", "type", "oneof", "token", "STATE", "flags"],
+        vec![
+            flags(&["optional", "multiple", "multiple_token"]),
+            bulk("arguments"),
+            Value::Array(["wait-repl", "active", "queued", "acked"].map(word).into()),
+        ],
+    );
+    let of = |value: &Value, name: &str| {
+        let Value::Array(map) = value else { panic!("{value:?} is a map") };
+        let at = map.iter().step_by(2).position(|key| *key == bulk(name)).expect(name);
+        map[2 * at + 1].clone()
+    };
+    let Value::Array(arguments) = of(&of(&docs, "jscan"), "arguments") else { panic!("an array") };
+    assert_eq!(arguments.len(), 6);
+    assert_eq!(arguments[4], state);
+    let leaving = of(&of(&of(&docs, "cluster"), "subcommands"), "cluster|leaving");
+    assert_eq!(of(&leaving, "group"), bulk("cluster"));
+    let choice = map(
+        &["name", "leaves", "type", "oneof", "flags"],
+        vec![flags(&["optional"]), bulk("arguments"), Value::Array(["yes", "no"].map(word).into())],
+    );
+    assert_eq!(of(&leaving, "arguments"), Value::Array(vec![choice]));
+
+    let Value::Array(docs) = client.call("COMMAND DOCS") else { panic!("an array") };
+    assert_eq!(docs.len(), 2 * usize::try_from(integer(client.call("COMMAND COUNT"))).unwrap());
 }
 
 #[test]

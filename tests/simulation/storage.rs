@@ -9,9 +9,10 @@ use std::path::Path;
 
 use disque::base::rng::Rng;
 use disque::base::time::{MonoMs, Now};
-use disque::engine::command::{self, Flags};
+use disque::engine::command;
 use disque::engine::records::Storage as Health;
 use disque::engine::{Engine, More};
+use disque::manual::Flags;
 use disque::store::aof::{
     Aof, AofOptions, AofState, IncrementalSync, LastRewrite, SyncDuringRewrite, SyncPolicy,
 };
@@ -203,7 +204,7 @@ impl Storage {
     /// Whether a command is refused because records cannot be kept at the moment.
     pub fn refuses(&self, words: &Words) -> bool {
         let command = command::find(&words[0]).expect("a command of the engine");
-        self.fails() && command.spec.flags.contains(Flags::DENYOOM)
+        self.fails() && command.manual.flags.contains(Flags::DENYOOM)
     }
 
     fn note_rewritten(&mut self, now: Now) {

@@ -4,10 +4,13 @@ use crate::base::ids::JobId;
 use crate::base::limits::COMMAND_SLICE;
 use crate::engine::Engine;
 use crate::engine::ack::{NewlyAcked, Removed};
-use crate::engine::command::{Call, CommandResult, Outcome};
+use crate::engine::command::{Call, CommandResult, EngineCommand, Outcome, row};
 use crate::engine::error::CommandError;
 
 use super::LongCommand;
+
+pub(in crate::engine) static COMMANDS: &[EngineCommand] =
+    &[row("ackjob", ackjob), row("fastack", fastack)];
 
 /// ACKJOB id [id ...] -> integer: how many were known here and not yet acked.
 ///

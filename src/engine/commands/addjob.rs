@@ -4,13 +4,15 @@ use crate::base::memory;
 use crate::base::time::{MonoMs, UnixMs};
 use crate::engine::Engine;
 use crate::engine::arguments::{Arguments, deadline, is};
-use crate::engine::command::{Call, CommandResult, Outcome};
+use crate::engine::command::{Call, CommandResult, EngineCommand, Outcome, row};
 use crate::engine::error::CommandError;
 use crate::engine::jobs::{JobFlags, NewJob};
 use crate::engine::node_set::NodeSet;
 use crate::engine::queue::QueueRef;
 use crate::engine::records::saturate_u32;
 use crate::engine::replication::Confirm;
+
+pub(in crate::engine) static COMMANDS: &[EngineCommand] = &[row("addjob", addjob)];
 
 const TTL_DEFAULT_SECS: u64 = 86_400;
 /// Copies wanted when nothing is said, in a cluster that has as many nodes.

@@ -8,10 +8,12 @@ use crate::base::limits::CLIENT_PORT_MAX;
 use crate::base::number::parse_i64;
 use crate::engine::arguments::is;
 use crate::engine::cluster::{Begun, Forgotten, Leaving, Reset};
-use crate::engine::command::{Call, CommandResult, Outcome};
+use crate::engine::command::{Call, CommandResult, EngineCommand, Outcome, row};
 use crate::engine::error::CommandError;
 use crate::engine::{Engine, More};
 use crate::proto::nodes_conf;
+
+pub(in crate::engine) static COMMANDS: &[EngineCommand] = &[row("cluster", cluster)];
 
 /// Jobs and queues that CLUSTER RESET drops before others have their turn.
 const RESET_SLICE: usize = 4096;

@@ -5,7 +5,7 @@ use crate::base::number::parse_i64;
 use crate::base::time::MonoMs;
 use crate::engine::arguments::{Arguments, deadline, is};
 use crate::engine::blocked::Counters;
-use crate::engine::command::{Call, CommandResult, Outcome};
+use crate::engine::command::{Call, CommandResult, EngineCommand, Outcome, row};
 use crate::engine::error::CommandError;
 use crate::engine::jobs::JobRef;
 use crate::engine::need_jobs::Need;
@@ -15,6 +15,8 @@ use crate::engine::{Engine, More};
 use crate::proto::reply::{ReplyWriter, Resp};
 
 use super::{Blocks, LongCommand};
+
+pub(in crate::engine) static COMMANDS: &[EngineCommand] = &[row("getjob", getjob)];
 
 /// What happens when there is no job.
 #[derive(Clone, Copy, PartialEq, Eq)]

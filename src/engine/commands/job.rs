@@ -6,7 +6,7 @@ use crate::base::wheel::Scheduled as _;
 use crate::engine::Engine;
 use crate::engine::ack::Removed;
 use crate::engine::ack_only::AckOnlyJob;
-use crate::engine::command::{Call, CommandResult, Outcome};
+use crate::engine::command::{Call, CommandResult, EngineCommand, Outcome, row};
 use crate::engine::error::CommandError;
 use crate::engine::jobs::{JobRef, Nack};
 use crate::engine::records::expire_unix_secs;
@@ -15,6 +15,16 @@ use crate::proto::bus::{Message, MessageFlags};
 use crate::proto::reply::ReplyWriter;
 
 use super::ack::for_each_id;
+
+pub(in crate::engine) static COMMANDS: &[EngineCommand] = &[
+    row("deljob", deljob),
+    row("show", show),
+    row("enqueue", enqueue),
+    row("nack", nack),
+    row("dequeue", dequeue),
+    row("working", working),
+    row("loadjob", loadjob),
+];
 
 fn id_argument(call: &Call<'_>) -> Result<JobId, CommandError> {
     JobId::parse(&call.args[1]).ok_or(CommandError::BadId)

@@ -5,13 +5,16 @@ use crate::base::number::parse_i64;
 use crate::engine::Engine;
 use crate::engine::arguments::is;
 use crate::engine::blocked::Counters;
-use crate::engine::command::{Call, CommandResult, Outcome};
+use crate::engine::command::{Call, CommandResult, EngineCommand, Outcome, row};
 use crate::engine::error::CommandError;
 use crate::engine::jobs::JobRef;
 use crate::engine::queue::{Pause, QueueRef};
 use crate::engine::view::View;
 use crate::proto::bus::{Message, MessageFlags};
 use crate::proto::reply::ReplyWriter;
+
+pub(in crate::engine) static COMMANDS: &[EngineCommand] =
+    &[row("qlen", qlen), row("qpeek", qpeek), row("qstat", qstat), row("pause", pause)];
 
 /// QLEN queue -> integer: jobs queued on this node.
 pub fn qlen(engine: &mut Engine, call: &Call<'_>) -> CommandResult {

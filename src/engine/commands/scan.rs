@@ -8,7 +8,7 @@ use crate::base::number::{parse_i64, parse_u64};
 use crate::base::time::MonoMs;
 use crate::engine::Engine;
 use crate::engine::arguments::{Arguments, is};
-use crate::engine::command::{Call, CommandResult, Outcome};
+use crate::engine::command::{Call, CommandResult, EngineCommand, Outcome, row};
 use crate::engine::error::CommandError;
 use crate::engine::jobs::{Job, STATE_NAMES};
 use crate::engine::queue::QueueEntry;
@@ -17,6 +17,9 @@ use crate::proto::reply::ReplyWriter;
 use crate::proto::request::Args;
 
 use super::{Blocks, LongCommand};
+
+pub(in crate::engine) static COMMANDS: &[EngineCommand] =
+    &[row("qscan", qscan), row("jscan", jscan)];
 
 const COUNT_DEFAULT: usize = 100;
 /// Slots that a scan visits for each element asked for, at most. C: server.h, count*10.

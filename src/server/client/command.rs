@@ -8,13 +8,16 @@ use crate::engine::command::{Call, Outcome};
 use crate::engine::error::CommandError;
 use crate::server::Server;
 use crate::server::client::{Client, Closing, ReplyMode};
+use crate::server::command_table::{ServerCommand, row};
+
+pub(in crate::server) static COMMANDS: &[ServerCommand] = &[row("client", client)];
 
 const USAGE: &str =
     "ERR Syntax error, try CLIENT (LIST | KILL ip:port | GETNAME | SETNAME connection-name)";
 
 /// CLIENT LIST | ID | GETNAME | SETNAME name | SETINFO what value | REPLY ON|OFF|SKIP |
 /// KILL ... | PAUSE ms.
-pub fn client(server: &mut Server, call: &Call<'_>) -> Outcome {
+fn client(server: &mut Server, call: &Call<'_>) -> Outcome {
     let args = call.args;
     let is =
         |word: &str, len: usize| args.len() == len && args[1].eq_ignore_ascii_case(word.as_bytes());

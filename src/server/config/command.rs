@@ -9,15 +9,18 @@ use crate::base::glob::{self, Case};
 use crate::base::memory;
 use crate::base::reason::reason;
 use crate::engine::command::{Call, Outcome};
+use crate::server::command_table::{ServerCommand, row};
 use crate::server::config::Config;
 use crate::server::config::directives::{self, Directive};
 use crate::server::{Server, config_file, daemon, logger};
+
+pub(in crate::server) static COMMANDS: &[ServerCommand] = &[row("config", config)];
 
 /// CONFIG GET pattern -> names and values of the directives that match.
 /// CONFIG SET name value -> OK; nothing changes when the value is wrong.
 /// CONFIG REWRITE -> OK once the file the server was started with says what is set.
 /// CONFIG RESETSTAT -> OK; counters start from nothing.
-pub fn config(server: &mut Server, call: &Call<'_>) -> Outcome {
+fn config(server: &mut Server, call: &Call<'_>) -> Outcome {
     let args = call.args;
     let subcommand = args[1].to_ascii_lowercase();
     let answer = match (subcommand.as_slice(), args.len()) {

@@ -3,13 +3,16 @@
 use crate::engine::command::{Call, Outcome};
 use crate::engine::error::CommandError;
 use crate::server::Server;
+use crate::server::command_table::{ServerCommand, row};
 use crate::server::latency::doctor;
+
+pub(in crate::server) static COMMANDS: &[ServerCommand] = &[row("latency", latency)];
 
 /// LATENCY HISTORY event -> pairs of unix time and milliseconds, oldest first.
 /// LATENCY LATEST -> per event: name, time and milliseconds of the last sample, highest.
 /// LATENCY GRAPH event -> a drawing. LATENCY DOCTOR -> the samples in words, with advice.
 /// LATENCY RESET [event ...] -> how many events had samples to forget.
-pub fn latency(server: &mut Server, call: &Call<'_>) -> Outcome {
+fn latency(server: &mut Server, call: &Call<'_>) -> Outcome {
     let args = call.args;
     let subcommand = args[1].to_ascii_lowercase();
     let now_unix_secs = server.clock.now.wall.secs();

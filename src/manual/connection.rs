@@ -1,0 +1,133 @@
+//! The manual on connections: who a client is, and which others there are.
+
+use super::{
+    Command, Flags, Group, NOT_AN_INTEGER, SINCE_C, SYNTAX, TIMEOUT_NEGATIVE,
+    TIMEOUT_NOT_AN_INTEGER, block, integer, one_of, subcommand, text, usage, word,
+};
+
+const R: Flags = Flags::READONLY;
+const A: Flags = Flags::ADMIN;
+const L: Flags = Flags::LOADING;
+const F: Flags = Flags::FAST;
+
+pub(super) static COMMANDS: &[Command] = &[
+    Command {
+        name: "auth",
+        arity: 2,
+        flags: R.and(L).and(F),
+        group: Group::Connection,
+        since: SINCE_C,
+        summary: "Logs a client in",
+        usages: &[usage(
+            &[text("password")],
+            "OK. A wrong password takes away what an earlier right one gave.",
+        )],
+        errors: &["ERR Client sent AUTH, but no password is set", "ERR invalid password"],
+    },
+    Command {
+        name: "ping",
+        arity: -1,
+        flags: R.and(F),
+        group: Group::Connection,
+        since: SINCE_C,
+        summary: "Replies, to show that the server is there",
+        usages: &[usage(&[text("message").optional()], "PONG, or the message.")],
+        errors: &["ERR wrong number of arguments for 'ping' command"],
+    },
+    Command {
+        name: "client",
+        arity: -2,
+        flags: A.and(R),
+        group: Group::Connection,
+        since: SINCE_C,
+        summary: "Shows the connections of clients, and changes them",
+        usages: &[
+            subcommand(
+                "LIST",
+                "Shows every client",
+                &[],
+                "Text, a line for each client: id, addr, fd, name, age and idle in seconds, \
+                 flags, qbuf and qbuf-free, obl, oll and omem, events, cmd. The flags are O for \
+                 MONITOR, b waiting in GETJOB or ADDJOB, c and A about to be closed, U over the \
+                 unix socket, N none of these.",
+            ),
+            subcommand("ID", "Shows the number of this connection", &[], "Integer: the number."),
+            subcommand("GETNAME", "Shows the name of this connection", &[], "The name, or null."),
+            subcommand(
+                "SETNAME",
+                "Names this connection",
+                &[text("name")],
+                "OK. An empty name takes the name away.",
+            ),
+            subcommand(
+                "SETINFO",
+                "Takes what a client library reports of itself",
+                &[text("what"), text("value")],
+                "OK, without effect.",
+            ),
+            subcommand(
+                "KILL",
+                "Closes connections of clients",
+                &[one_of(
+                    "which",
+                    &[
+                        text("ip:port"),
+                        block(
+                            "filters",
+                            &[
+                                integer("n").after("ID").optional(),
+                                text("ip:port").after("ADDR").optional(),
+                                one_of("type", &[word("normal")]).after("TYPE").optional(),
+                                one_of("skips", &[word("yes"), word("no")])
+                                    .after("SKIPME")
+                                    .optional(),
+                            ],
+                        ),
+                    ],
+                )],
+                "With an address alone OK: that client, be it this one, is closed. Else integer: \
+                 how many clients are closed. They have to fit every filter; this one is spared \
+                 unless SKIPME is no.",
+            ),
+            subcommand(
+                "PAUSE",
+                "Lets all clients wait for some time",
+                &[integer("ms")],
+                "OK: nothing of any client is executed for that time.",
+            ),
+            subcommand(
+                "REPLY",
+                "Sets whether this connection gets replies",
+                &[one_of("mode", &[word("ON"), word("OFF"), word("SKIP")])],
+                "OK for ON. OFF and SKIP are not answered, nor is anything after OFF, nor the next \
+                 command after SKIP.",
+            ),
+        ],
+        errors: &[
+            SYNTAX,
+            "ERR Syntax error, try CLIENT (LIST | KILL ip:port | GETNAME | SETNAME \
+             connection-name)",
+            "ERR Client names cannot contain spaces, newlines or special characters.",
+            "ERR No such client",
+            "ERR Unknown client type '<type>'",
+            NOT_AN_INTEGER,
+            TIMEOUT_NOT_AN_INTEGER,
+            TIMEOUT_NEGATIVE,
+        ],
+    },
+    Command {
+        name: "monitor",
+        arity: 1,
+        flags: A.and(R),
+        group: Group::Connection,
+        since: SINCE_C,
+        summary: "Shows every command of every client from now on",
+        usages: &[usage(
+            &[],
+            "OK, then a status for each command: the time, the client's address and the \
+             arguments. Passwords are hidden. A client that does not read them in time is closed \
+             once 32 MiB wait for it. A second MONITOR of the same client is not answered.",
+        )],
+        errors: &[],
+    },
+];

@@ -1,0 +1,219 @@
+//! The manual on jobs: adding, fetching and acknowledging them, and what lies between.
+
+use super::{
+    Argument, BAD_CURSOR, BAD_ID, Command, Flags, Group, LEAVING, NOT_AN_INTEGER, SINCE_C, SYNTAX,
+    TIMEOUT_NEGATIVE, TIMEOUT_NOT_AN_INTEGER, integer, one_of, text, usage, word,
+};
+
+const W: Flags = Flags::WRITE;
+const R: Flags = Flags::READONLY;
+const M: Flags = Flags::DENYOOM;
+const F: Flags = Flags::FAST;
+
+const IDS: &[Argument] = &[text("id").optional().repeated()];
+
+pub(super) static COMMANDS: &[Command] = &[
+    Command {
+        name: "addjob",
+        arity: -4,
+        flags: W.and(M).and(F),
+        group: Group::Jobs,
+        since: SINCE_C,
+        summary: "Adds a job to a queue and, before it replies, copies it to other nodes",
+        usages: &[usage(
+            &[
+                text("queue"),
+                text("body"),
+                integer("ms-timeout"),
+                integer("count").after("REPLICATE").optional(),
+                integer("seconds").after("TTL").optional(),
+                integer("seconds").after("RETRY").optional(),
+                integer("seconds").after("DELAY").optional(),
+                integer("count").after("MAXLEN").optional(),
+                word("ASYNC").optional(),
+            ],
+            "Status: the ID of the job, 40 characters. `ms-timeout` is how long to wait for the \
+             copies, 0 for as long as it takes. REPLICATE counts all copies and is by default 3, \
+             or the number of nodes if they are fewer; TTL is a day by default; RETRY a tenth of \
+             the TTL, at most 300 s, and 0 for a job that is delivered at most once. With MAXLEN \
+             the job is refused by a queue that has as many jobs on this node. With ASYNC the \
+             reply does not wait for the copies. Numbers over 32 bits are kept at the maximum.",
+        )],
+        errors: &[
+            SYNTAX,
+            TIMEOUT_NOT_AN_INTEGER,
+            TIMEOUT_NEGATIVE,
+            "ERR REPLICATE must be between 1 and 65535",
+            "ERR TTL must be a number > 0",
+            "ERR RETRY time must be a non negative number",
+            "ERR DELAY time must be a non negative number",
+            "ERR MAXLEN must be a positive number",
+            "ERR With RETRY set to 0 please explicitly set  REPLICATE to 1 (at-most-once delivery)",
+            "ERR The specified DELAY is greater than TTL. Job refused since would never be \
+             delivered",
+            "NOREPL Not enough reachable nodes for the requested replication level",
+            "NOREPL Timeout reached before replicating to the requested number of nodes",
+            "NOREPL job removed (expired?) before the requested replication level was achieved",
+            "MAXLEN Queue is already longer than the specified MAXLEN count",
+            "PAUSED Queue paused in input, try later",
+            LEAVING,
+        ],
+    },
+    Command {
+        name: "getjob",
+        arity: -2,
+        flags: W.and(F),
+        group: Group::Jobs,
+        since: SINCE_C,
+        summary: "Fetches jobs, and waits for one where there is none",
+        usages: &[usage(
+            &[
+                word("NOHANG").optional(),
+                integer("ms").after("TIMEOUT").optional(),
+                integer("count").after("COUNT").optional(),
+                word("WITHCOUNTERS").optional(),
+                text("queue").after("FROM").repeated(),
+            ],
+            "Array of `[queue, id, body]`, and with WITHCOUNTERS `[queue, id, body, nacks, n, \
+             additional-deliveries, n]`. The queues are asked in their order, for one job each, \
+             again and again until there are COUNT jobs (1 by default) or none is left; a client \
+             that had to wait gets one job. A null array when TIMEOUT has passed, or at once with \
+             NOHANG; without either the client waits without end. FROM comes last: all arguments \
+             behind it are queues.",
+        )],
+        errors: &[
+            SYNTAX,
+            TIMEOUT_NOT_AN_INTEGER,
+            TIMEOUT_NEGATIVE,
+            "ERR COUNT must be a number greater than zero",
+            LEAVING,
+        ],
+    },
+    Command {
+        name: "ackjob",
+        arity: -1,
+        flags: W.and(F),
+        group: Group::Jobs,
+        since: SINCE_C,
+        summary: "Reports that jobs are done, so that every node deletes them",
+        usages: &[usage(
+            IDS,
+            "Integer: how many of the jobs were known here and not yet acknowledged. All IDs are \
+             checked before any job is touched.",
+        )],
+        errors: &[BAD_ID],
+    },
+    Command {
+        name: "fastack",
+        arity: -1,
+        flags: W.and(F),
+        group: Group::Jobs,
+        since: SINCE_C,
+        summary: "Deletes jobs everywhere with a single message, which may get lost",
+        usages: &[usage(IDS, "Integer: how many of the jobs were here.")],
+        errors: &[BAD_ID],
+    },
+    Command {
+        name: "nack",
+        arity: -1,
+        flags: M.and(W).and(F),
+        group: Group::Jobs,
+        since: SINCE_C,
+        summary: "Reports that jobs could not be processed, and queues them again at once",
+        usages: &[usage(
+            IDS,
+            "Integer: how many jobs went to their queue. Each counts one more nack.",
+        )],
+        errors: &[BAD_ID],
+    },
+    Command {
+        name: "working",
+        arity: 2,
+        flags: W.and(F),
+        group: Group::Jobs,
+        since: SINCE_C,
+        summary: "Postpones the next delivery of a job that takes longer",
+        usages: &[usage(
+            &[text("id")],
+            "Integer: the retry time of the job in seconds, by which the delivery is postponed \
+             here and on the other nodes that have it.",
+        )],
+        errors: &[
+            BAD_ID,
+            "NOJOB Job not known in the context of this node.",
+            "TOOLATE Half of job TTL already elapsed, you are no longer allowed to postpone the \
+             next delivery.",
+            "ACKED Job already acknowledged.",
+        ],
+    },
+    Command {
+        name: "show",
+        arity: 2,
+        flags: R.and(F),
+        group: Group::Jobs,
+        since: SINCE_C,
+        summary: "Shows all that this node knows of a job",
+        usages: &[usage(
+            &[text("id")],
+            "Array of 15 names and values: id, queue, state, repl, ttl, ctime, delay, retry, \
+             nacks, additional-deliveries, nodes-delivered, nodes-confirmed, next-requeue-within, \
+             next-awake-within, body. Null for a job not known here.",
+        )],
+        errors: &[BAD_ID],
+    },
+    Command {
+        name: "jscan",
+        arity: -1,
+        flags: R,
+        group: Group::Jobs,
+        since: SINCE_C,
+        summary: "Walks through the jobs of this node, a part at a time",
+        usages: &[usage(
+            &[
+                text("cursor").optional(),
+                integer("count").after("COUNT").optional(),
+                word("BUSYLOOP").optional(),
+                text("queue").after("QUEUE").optional(),
+                one_of(
+                    "state",
+                    &[word("wait-repl"), word("active"), word("queued"), word("acked")],
+                )
+                .after("STATE")
+                .optional()
+                .repeated_with_token(),
+                one_of("form", &[word("id"), word("all")]).after("REPLY").optional(),
+            ],
+            "Array of two: the cursor to go on with, 0 when all is scanned, and the IDs of the \
+             jobs, or with REPLY all what SHOW answers of them. STATE may stand more than once. \
+             COUNT, 100 by default, is about how many jobs come at once; BUSYLOOP scans all in \
+             one call.",
+        )],
+        errors: &[
+            SYNTAX,
+            BAD_CURSOR,
+            NOT_AN_INTEGER,
+            "ERR Invalid job state name",
+            "ERR Invalid REPLY type, try ID or ALL",
+        ],
+    },
+    Command {
+        name: "deljob",
+        arity: -1,
+        flags: W.and(F),
+        group: Group::Jobs,
+        since: SINCE_C,
+        summary: "Deletes jobs on this node and no other",
+        usages: &[usage(IDS, "Integer: how many of the jobs were here.")],
+        errors: &[BAD_ID],
+    },
+    Command {
+        name: "loadjob",
+        arity: 2,
+        flags: W,
+        group: Group::Jobs,
+        since: SINCE_C,
+        summary: "Is a record of the append only file, and nothing a client may send",
+        usages: &[usage(&[text("bytes")], "Always an error.")],
+        errors: &["ERR LOADJOB is a special command only processed from AOF"],
+    },
+];

@@ -1,0 +1,134 @@
+//! The manual on queues: what is in them, and whether jobs may enter and leave.
+
+use super::{
+    Argument, BAD_CURSOR, BAD_ID, Command, Flags, Group, NOT_AN_INTEGER, SINCE_C, SYNTAX, integer,
+    one_of, text, usage, word,
+};
+
+const W: Flags = Flags::WRITE;
+const R: Flags = Flags::READONLY;
+const M: Flags = Flags::DENYOOM;
+const F: Flags = Flags::FAST;
+
+const IDS: &[Argument] = &[text("id").optional().repeated()];
+
+pub(super) static COMMANDS: &[Command] = &[
+    Command {
+        name: "qlen",
+        arity: 2,
+        flags: R.and(F),
+        group: Group::Queues,
+        since: SINCE_C,
+        summary: "Counts the jobs that are queued on this node",
+        usages: &[usage(&[text("queue")], "Integer, 0 for a queue not known here.")],
+        errors: &[],
+    },
+    Command {
+        name: "qpeek",
+        arity: 3,
+        flags: R,
+        group: Group::Queues,
+        since: SINCE_C,
+        summary: "Shows queued jobs and fetches none",
+        usages: &[usage(
+            &[text("queue"), integer("count")],
+            "Array of `[queue, id, body]`, oldest first, or newest first for a negative count. At \
+             most 16384 at once.",
+        )],
+        errors: &[NOT_AN_INTEGER],
+    },
+    Command {
+        name: "qstat",
+        arity: 2,
+        flags: R.and(F),
+        group: Group::Queues,
+        since: SINCE_C,
+        summary: "Shows all that this node knows of a queue",
+        usages: &[usage(
+            &[text("queue")],
+            "Array of 10 names and values: name, len, age, idle, blocked, import-from, \
+             import-rate, jobs-in, jobs-out, pause. A null array for a queue not known here.",
+        )],
+        errors: &[],
+    },
+    Command {
+        name: "qscan",
+        arity: -1,
+        flags: R,
+        group: Group::Queues,
+        since: SINCE_C,
+        summary: "Walks through the queues of this node, a part at a time",
+        usages: &[usage(
+            &[
+                text("cursor").optional(),
+                integer("count").after("COUNT").optional(),
+                word("BUSYLOOP").optional(),
+                integer("len").after("MINLEN").optional(),
+                integer("len").after("MAXLEN").optional(),
+                integer("rate").after("IMPORTRATE").optional(),
+            ],
+            "Array of two: the cursor to go on with, 0 when all is scanned, and the names of the \
+             queues. IMPORTRATE is the least number of jobs that come from other nodes each \
+             second. COUNT, 100 by default, is about how many queues come at once; BUSYLOOP scans \
+             all in one call.",
+        )],
+        errors: &[SYNTAX, BAD_CURSOR, NOT_AN_INTEGER],
+    },
+    Command {
+        name: "pause",
+        arity: -3,
+        flags: R.and(F),
+        group: Group::Queues,
+        since: SINCE_C,
+        summary: "Stops jobs from entering or leaving a queue, or shows whether they are stopped",
+        usages: &[usage(
+            &[
+                text("queue"),
+                one_of(
+                    "way",
+                    &[
+                        word("in"),
+                        word("out"),
+                        word("all"),
+                        word("none"),
+                        word("state"),
+                        word("bcast"),
+                    ],
+                )
+                .repeated(),
+            ],
+            "Status: in, out, all or none, which is how the queue is paused afterwards. The \
+             arguments replace what was; `state` changes nothing; `bcast` sends the result to all \
+             nodes. An ADDJOB to a queue paused in is refused, a GETJOB from one paused out waits.",
+        )],
+        errors: &[SYNTAX],
+    },
+    Command {
+        name: "enqueue",
+        arity: -1,
+        flags: M.and(W).and(F),
+        group: Group::Queues,
+        since: SINCE_C,
+        summary: "Queues active jobs at once",
+        usages: &[usage(
+            IDS,
+            "Integer: how many jobs went to their queue. Each counts one more delivery, unless it \
+             had never been queued before.",
+        )],
+        errors: &[BAD_ID],
+    },
+    Command {
+        name: "dequeue",
+        arity: -1,
+        flags: W.and(F),
+        group: Group::Queues,
+        since: SINCE_C,
+        summary: "Takes jobs out of their queue",
+        usages: &[usage(
+            IDS,
+            "Integer: how many jobs left their queue. They come back when their retry time has \
+             passed; jobs with RETRY 0 do not.",
+        )],
+        errors: &[BAD_ID],
+    },
+];
