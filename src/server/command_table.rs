@@ -1,11 +1,8 @@
 //! The table of all commands, the engine's and the server's, and COMMAND.
 //!
-//! A name is looked up once a request, so the table is a small open hash of what differs
-//! most between names: length, first and last letter. Renamed commands are found under
-//! their new name only; everything else knows them by their own.
-//!
 //! A new command is an entry in the manual, and a row beside its function.
 
+use super::command_names::CommandNames;
 use super::{
     Server, authentication, client, clock, config, debug, info, latency, monitor, persistence,
     ping, shutdown, slowlog,
@@ -52,79 +49,30 @@ pub enum Implementation {
     Server(&'static ServerCommand),
 }
 
-/// All commands under the names they have now.
+/// All commands under the names they have now; a place is that of a command in the manual.
 pub struct CommandTable {
+    names: CommandNames,
     rows: Vec<Implementation>,
-    names: Vec<(Box<[u8]>, usize)>,
-    /// Numbers of names by hash; a taken place means the next one.
-    index: [u8; INDEX_LEN],
 }
 
-const INDEX_LEN: usize = 256;
-const VACANT: u8 = u8::MAX;
-
 impl CommandTable {
-    /// The table after renaming, in order, old names to new ones; an empty new name takes
-    /// the command away. An error says which pair makes no sense.
+    /// The table after renaming; an error says which pair makes no sense.
+    ///
+    /// # Panics
+    /// When the manual has a command that nobody carries out.
     pub fn new(renames: &[(Vec<u8>, Vec<u8>)]) -> Result<Self, String> {
-        let engine = engine_command::all().map(Implementation::Engine);
-        let server = TABLES.iter().copied().flatten().map(Implementation::Server);
-        let rows: Vec<Implementation> = engine.chain(server).collect();
-        let names = rows.iter().map(|row| row.manual().name.as_bytes());
-        let names = names.zip(0..).map(|(name, place)| (name.into(), place)).collect();
-        let mut table = Self { rows, names, index: [VACANT; INDEX_LEN] };
-        table.rename(renames)?;
-        table.build_index();
-        Ok(table)
-    }
-
-    fn rename(&mut self, renames: &[(Vec<u8>, Vec<u8>)]) -> Result<(), String> {
-        for (old, new) in renames {
-            let number_of = |name: &[u8]| {
-                self.names.iter().position(|(known, _)| known.eq_ignore_ascii_case(name))
-            };
-            let number = number_of(old).ok_or_else(|| {
-                format!("rename-command: no such command '{}'", old.escape_ascii())
-            })?;
-            if new.is_empty() {
-                self.names.remove(number);
-            } else if number_of(new).is_none() {
-                self.names[number].0 = new.to_ascii_lowercase().into();
-            } else {
-                return Err(format!(
-                    "rename-command: there is a command '{}' already",
-                    new.escape_ascii()
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    fn build_index(&mut self) {
-        assert!(self.names.len() < INDEX_LEN / 2, "the index stays sparse");
-        for (number, (name, _)) in self.names.iter().enumerate() {
-            let mut at = hash(name);
-            while self.index[at] != VACANT {
-                at = (at + 1) % INDEX_LEN;
-            }
-            self.index[at] = number as u8;
-        }
+        let engine = || engine_command::all().map(Implementation::Engine);
+        let server = || TABLES.iter().copied().flatten().map(Implementation::Server);
+        let row = |command: &Command| {
+            engine().chain(server()).find(|row| row.manual().name == command.name)
+        };
+        let rows = manual::all().map(|command| row(command).expect("every command has a row"));
+        Ok(Self { names: CommandNames::new(renames)?, rows: rows.collect() })
     }
 
     /// The place of a command, whatever the case of its name.
     pub fn find(&self, name: &[u8]) -> Option<usize> {
-        let mut at = hash(name);
-        loop {
-            let number = self.index[at];
-            if number == VACANT {
-                return None;
-            }
-            let (known, place) = &self.names[usize::from(number)];
-            if known.eq_ignore_ascii_case(name) {
-                return Some(*place);
-            }
-            at = (at + 1) % INDEX_LEN;
-        }
+        self.names.find(name)
     }
 
     /// Who carries out the command at a place.
@@ -139,14 +87,8 @@ impl CommandTable {
 
     /// The commands that are there, under whatever names.
     pub fn all(&self) -> impl ExactSizeIterator<Item = &'static Command> {
-        self.names.iter().map(|&(_, place)| self.manual(place))
+        self.names.places().map(|place| self.manual(place))
     }
-}
-
-/// Something different for nearly every name, whatever its case.
-fn hash(name: &[u8]) -> usize {
-    let letter = |byte: Option<&u8>| usize::from(byte.map_or(0, |byte| byte | 0x20));
-    (name.len() * 61 + letter(name.first()) * 7 + letter(name.last()) * 29) % INDEX_LEN
 }
 
 impl Implementation {
@@ -300,37 +242,13 @@ fn write_argument(reply: &mut ReplyWriter<'_>, argument: &Argument) {
 mod tests {
     use super::*;
 
-    fn table(renames: &[(&str, &str)]) -> Result<CommandTable, String> {
-        let pair = |(old, new): &(&str, &str)| (old.as_bytes().to_vec(), new.as_bytes().to_vec());
-        CommandTable::new(&renames.iter().map(pair).collect::<Vec<_>>())
-    }
-
     #[test]
-    fn every_command_of_the_manual_is_found_in_any_case() {
-        let table = table(&[]).expect("nothing is renamed");
-        for command in manual::all() {
-            for name in [command.name.to_uppercase(), command.name.to_owned()] {
-                let place = table.find(name.as_bytes()).expect("it is there");
-                assert_eq!(table.manual(place).name, command.name);
-            }
+    fn every_command_of_the_manual_has_one_row() {
+        let table = CommandTable::new(&[]).expect("nothing is renamed");
+        for (place, command) in manual::all().enumerate() {
+            assert_eq!(table.manual(place).name, command.name);
         }
-        assert_eq!(table.all().count(), manual::all().count(), "each has one row");
-        assert_eq!(table.find(b"nosuch"), None);
-        assert_eq!(table.find(b""), None);
-    }
-
-    #[test]
-    fn a_renamed_command_has_its_new_name_only() {
-        let table = table(&[("TIME", "clock"), ("ping", "")]).expect("both are there");
-        assert_eq!(table.find(b"time"), None);
-        assert_eq!(table.find(b"ping"), None);
-        let place = table.find(b"CLOCK").expect("the new name");
-        assert_eq!(table.manual(place).name, "time");
-    }
-
-    #[test]
-    fn senseless_renames_are_refused() {
-        assert!(table(&[("nosuch", "x")]).is_err());
-        assert!(table(&[("time", "ping")]).is_err());
+        let row_count = engine_command::all().count() + TABLES.iter().copied().flatten().count();
+        assert_eq!(row_count, manual::all().count());
     }
 }

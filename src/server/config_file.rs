@@ -11,17 +11,16 @@
 //! configuration, as far as CONFIG REWRITE is concerned with its directives.
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::{env, fmt, process};
 
-use super::command_table::CommandTable;
 use super::config::Config;
 use super::config::directives::{self, Directive};
-use super::config::form::WRONG_COUNT;
+use super::config::form::{ValueForm, WRONG_COUNT};
 use crate::proto::quoting;
 
 /// Files that may include each other; more is taken for a circle.
@@ -151,19 +150,10 @@ fn load_line(config: &mut Config, line: &[u8], depth: usize) -> Result<(), LineE
     let directive = directive.ok_or_else(|| WRONG_COUNT.to_owned())?;
     let dir = config.dir.clone();
     directive.take_words(config, words)?;
-    match directive.name {
-        "include" => include(config, &dir.join(path_of(&words[0])), depth)?,
-        "dir" => {
-            let path = dir.join(&config.dir);
-            config.dir = working_dir(&path)
-                .map_err(|e| format!("can't use {} as working directory: {e}", path.display()))?;
-        }
-        "rename-command" => {
-            CommandTable::new(&config.rename_commands)?;
-        }
-        "logfile" if !words[0].is_empty() => try_logfile(&dir.join(&config.logfile))?,
-        _ => {}
+    if directive.form == ValueForm::Include {
+        include(config, &dir.join(path_of(&words[0])), depth)?;
     }
+    (directive.when_read)(config, &dir)?;
     Ok(())
 }
 
@@ -177,23 +167,6 @@ fn include(config: &mut Config, path: &Path, depth: usize) -> Result<(), LineErr
     }
     let text = fs::read(path).map_err(|e| format!("can't read {}: {e}", path.display()))?;
     load_text(config, &text, Some(path), depth + 1).map_err(LineError::Included)
-}
-
-/// The directory as an absolute path without links, or why it cannot be used.
-pub fn working_dir(path: &Path) -> io::Result<PathBuf> {
-    let dir = fs::canonicalize(path)?;
-    match fs::metadata(&dir)?.is_dir() {
-        true => Ok(dir),
-        false => Err(io::ErrorKind::NotADirectory.into()),
-    }
-}
-
-/// Opens the log file once at start: later there is nobody to tell that it fails.
-fn try_logfile(path: &Path) -> Result<(), String> {
-    match OpenOptions::new().append(true).create(true).open(path) {
-        Ok(_) => Ok(()),
-        Err(e) => Err(format!("can't open the log file {}: {e}", path.display())),
-    }
 }
 
 /// Writes the configuration to the file it came from. The old file stays whole until
@@ -290,7 +263,7 @@ fn read_line(line: &[u8]) -> FileLine {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::config::form::{DirectiveValue, ValueForm};
+    use super::super::config::form::DirectiveValue;
     use super::super::config::{LogLevel, OutputLimit};
     use super::*;
 
@@ -482,7 +455,7 @@ mod tests {
             ValueForm::OptionalIp => {
                 any::<std::net::IpAddr>().prop_map(move |ip| text(ip.to_string())).boxed()
             }
-            ValueForm::Path | ValueForm::OptionalPath => {
+            ValueForm::Path | ValueForm::Include | ValueForm::OptionalPath => {
                 prop::collection::vec(1..=255u8, 0..20).prop_map(|path| vec![path]).boxed()
             }
             ValueForm::FileName => "[^\0/]+".prop_map(text).boxed(),

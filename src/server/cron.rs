@@ -30,10 +30,10 @@ const BUFFERS_KEPT_MS: u64 = 2000;
 const EVICTED_EARLY: usize = 64;
 
 impl Server {
-    /// Sets up the recurring work; again when `hz` has changed.
-    pub(super) fn start_timers(&mut self) {
+    /// Sets up the recurring work, `hz` times a second; again when that changes.
+    pub(super) fn start_timers(&mut self, hz: u32) {
         let now_ms = self.clock.now.mono.0;
-        let period_ms = u64::from(1000 / self.config.hz.clamp(1, 500));
+        let period_ms = u64::from(1000 / hz.clamp(1, 500));
         self.timers.every(ServerTimer::Clients, period_ms, now_ms);
         self.timers.every(ServerTimer::Memory, period_ms, now_ms);
         self.timers.every(ServerTimer::Rates, SAMPLE_PERIOD_MS, now_ms);

@@ -28,6 +28,7 @@ mod bus;
 pub mod client;
 pub mod clock;
 pub mod command_line;
+pub mod command_names;
 pub mod command_table;
 pub mod config;
 pub mod config_file;
@@ -234,7 +235,7 @@ impl Server {
             sorted_replies: Vec::new(),
         };
         server.register()?;
-        server.start_timers();
+        server.start_timers(server.config.hz);
         server.begin_loading().map_err(StartError)?;
         Ok(server)
     }
@@ -362,14 +363,11 @@ impl Server {
 
     /// Puts changed settings in force. Addresses, files and the process stay as they are.
     pub fn set_config(&mut self, config: Config) {
-        let old = std::mem::replace(&mut self.config, config);
+        self.config = config;
         self.persistence.set_config(&self.config);
         self.engine.set_config(self.clock.now, self.config.for_engine());
         // Without a limit no command measures any more, and the last level would stay.
         self.measure_memory();
-        if old.hz != self.config.hz {
-            self.start_timers();
-        }
     }
 
     /// Ends the loop after this turn.

@@ -3,16 +3,12 @@
 //! A directive is set on a copy of the configuration first; what has to happen besides
 //! is done then, and only when that worked does the copy become the configuration.
 
-use std::env;
-
 use crate::base::glob::{self, Case};
-use crate::base::memory;
 use crate::base::reason::reason;
 use crate::engine::command::{Call, Outcome};
 use crate::server::command_table::{ServerCommand, row};
-use crate::server::config::Config;
-use crate::server::config::directives::{self, Directive};
-use crate::server::{Server, config_file, daemon, logger};
+use crate::server::config::directives;
+use crate::server::{Server, config_file};
 
 pub(in crate::server) static COMMANDS: &[ServerCommand] = &[row("config", config)];
 
@@ -68,47 +64,11 @@ fn get(server: &mut Server, call: &Call<'_>) {
 fn set(server: &mut Server, name: &[u8], value: &[u8]) -> Result<(), Vec<u8>> {
     let directive = directives::find(name).filter(|directive| directive.access.set);
     let directive = directive.ok_or_else(|| [b"Unsupported CONFIG parameter: ", name].concat())?;
-    let mut config = server.config.clone();
-    if directive.take_argument(&mut config, value).is_err() {
+    let mut next = server.config.clone();
+    if directive.take_argument(&mut next, value).is_err() {
         return Err([b"Invalid argument '", value, b"' for CONFIG SET '", name, b"'"].concat());
     }
-    apply(server, directive, config).map_err(String::into_bytes)
-}
-
-/// Makes `next`, which differs in one directive, the configuration of the server.
-fn apply(server: &mut Server, directive: &Directive, mut next: Config) -> Result<(), String> {
-    match directive.name {
-        "maxclients" if next.maxclients > server.config.maxclients => {
-            let granted = daemon::raise_file_limit(next.maxclients);
-            if granted < next.maxclients {
-                return Err(format!(
-                    "The operating system is not able to handle the specified number of \
-                     clients, try with {granted}"
-                ));
-            }
-        }
-        "dir" => {
-            let dir = config_file::working_dir(&server.config.dir.join(&next.dir));
-            next.dir = dir
-                .and_then(|dir| env::set_current_dir(&dir).map(|()| dir))
-                .map_err(|e| format!("Changing directory: {}", reason(&e)))?;
-        }
-        "appendonly" if next.appendonly != server.config.appendonly => {
-            server.switch_append_only(next.appendonly)?;
-        }
-        "loglevel" => logger::set_level(next.loglevel),
-        "slowlog-max-len" => server.slowlog.shorten(next.slowlog_max_len),
-        "watchdog-period" => {
-            next.watchdog_period_ms = server.watchdog.set_period(next.watchdog_period_ms, next.hz);
-        }
-        "maxmemory" if next.maxmemory > 0 && next.maxmemory < memory::used() as u64 => log::warn!(
-            "maxmemory is now {} bytes, less than the {} in use: jobs may be dropped and new ones \
-             refused, as maxmemory-policy says",
-            next.maxmemory,
-            memory::used()
-        ),
-        _ => {}
-    }
+    (directive.when_set)(server, &mut next).map_err(String::into_bytes)?;
     server.set_config(next);
     Ok(())
 }

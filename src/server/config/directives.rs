@@ -2,11 +2,20 @@
 //!
 //! The same row is read by the configuration file, by `--options`, by CONFIG GET, SET
 //! and REWRITE, and by the two texts made from it, `conf/disque.conf` and
-//! `docs/configuration.md`. Adding a directive is a field in [`Config`] and a row here.
+//! `docs/configuration.md`. What reading or setting one does beside that stands in its row
+//! too. Adding a directive is a field in [`Config`] and a row here.
+
+use std::fs::{self, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::{env, io};
 
 use super::form::{Choice as _, DirectiveValue, Field as _, ValueForm};
 use super::{AppendFsync, Config, LogLevel, MaxmemoryPolicy, SyslogFacility};
 use crate::base::limits::CLIENT_PORT_MAX;
+use crate::base::memory;
+use crate::base::reason::reason;
+use crate::server::command_names::CommandNames;
+use crate::server::{Server, daemon, logger};
 
 /// A directive: its name, the values it takes, and the field it stands for.
 pub struct Directive {
@@ -17,6 +26,12 @@ pub struct Directive {
     pub about: &'static str,
     /// `None` for `include`, which stands for other lines and not for a value.
     place: Option<FieldAccess>,
+    /// What a line of the file, or an option, needs beside its form. May put the value
+    /// right; `dir_before` is the working directory of the lines above.
+    pub when_read: fn(config: &mut Config, dir_before: &Path) -> Result<(), String>,
+    /// What CONFIG SET does before `next`, which has the new value, becomes the
+    /// configuration. An error leaves the old one.
+    pub when_set: fn(server: &mut Server, next: &mut Config) -> Result<(), String>,
 }
 
 /// Where a directive may be read and written.
@@ -65,7 +80,30 @@ const fn row(
     place: Option<FieldAccess>,
     about: &'static str,
 ) -> Directive {
-    Directive { name, form, access, about, place }
+    Directive {
+        name,
+        form,
+        access,
+        about,
+        place,
+        when_read: |_, _| Ok(()),
+        when_set: |_, _| Ok(()),
+    }
+}
+
+impl Directive {
+    const fn when_read(mut self, check: fn(&mut Config, &Path) -> Result<(), String>) -> Self {
+        self.when_read = check;
+        self
+    }
+
+    const fn when_set(
+        mut self,
+        effect: fn(&mut Server, &mut Config) -> Result<(), String>,
+    ) -> Self {
+        self.when_set = effect;
+        self
+    }
 }
 
 const PORT_MAX: i64 = CLIENT_PORT_MAX as i64;
@@ -152,7 +190,8 @@ pub static SECTIONS: &[Section] = &[
                 place!(maxclients),
                 "Most clients connected at once; one more gets an error and is closed. Lowered at \
                  start when the limit of open files does not allow it.",
-            ),
+            )
+            .when_set(raise_file_limit),
             row(
                 "client-output-buffer-limit",
                 ValueForm::OutputLimit,
@@ -168,7 +207,7 @@ pub static SECTIONS: &[Section] = &[
         directives: &[
             row(
                 "include",
-                ValueForm::Path,
+                ValueForm::Include,
                 FILE_ONLY,
                 None,
                 "Reads another file in place of this line. A relative path starts at the working \
@@ -198,7 +237,9 @@ pub static SECTIONS: &[Section] = &[
                 "The working directory: the append only file, the cluster's file and relative \
                  paths start here. It must exist. Without this line, the directory the server was \
                  started in.",
-            ),
+            )
+            .when_read(find_working_dir)
+            .when_set(change_working_dir),
             row(
                 "hz",
                 ValueForm::Clamped { min: 1, max: 500, unit: "a second" },
@@ -206,7 +247,11 @@ pub static SECTIONS: &[Section] = &[
                 place!(hz),
                 "How often the server does its periodic work, such as closing idle clients. Job \
                  and client timeouts do not depend on it.",
-            ),
+            )
+            .when_set(|server, next| {
+                server.start_timers(next.hz);
+                Ok(())
+            }),
             row(
                 "databases",
                 small_at_least(1, ""),
@@ -233,7 +278,11 @@ pub static SECTIONS: &[Section] = &[
                 place!(loglevel),
                 "The least important lines to log: debug and verbose are for finding faults, \
                  notice suits production, warning leaves only what needs somebody's attention.",
-            ),
+            )
+            .when_set(|_, next| {
+                logger::set_level(next.loglevel);
+                Ok(())
+            }),
             row(
                 "logfile",
                 ValueForm::Path,
@@ -241,7 +290,8 @@ pub static SECTIONS: &[Section] = &[
                 place!(logfile),
                 "Where to log; empty is standard output, which goes nowhere in the background. \
                  The file is opened anew for each line, so it can be rotated by renaming it.",
-            ),
+            )
+            .when_read(try_logfile),
             row(
                 "syslog-enabled",
                 ValueForm::YesNo,
@@ -283,7 +333,8 @@ pub static SECTIONS: &[Section] = &[
                 place!(rename_commands),
                 "Gives a command another name, or takes it away when the new name is empty. \
                  Renaming does not reach the append only file, which keeps the first names.",
-            ),
+            )
+            .when_read(|config, _| CommandNames::new(&config.rename_commands).map(|_| ())),
         ],
     },
     Section {
@@ -299,7 +350,8 @@ pub static SECTIONS: &[Section] = &[
                 "The memory the server may use; 0 is no limit. From 75 % on, new jobs are stored \
                  on other nodes where possible; at 95 % commands that add jobs are refused. Units: \
                  1k is 1000 bytes, 1kb is 1024, and so for m, mb, g and gb.",
-            ),
+            )
+            .when_set(warn_of_little_memory),
             row(
                 "maxmemory-policy",
                 ValueForm::Choice(MaxmemoryPolicy::NAMES),
@@ -328,7 +380,13 @@ pub static SECTIONS: &[Section] = &[
                 place!(appendonly),
                 "Logs jobs to a file that is loaded at the next start. Without it a node that \
                  restarts comes back empty and relies on the copies that other nodes hold.",
-            ),
+            )
+            .when_set(|server, next| {
+                match next.appendonly == server.config.appendonly {
+                    true => Ok(()),
+                    false => server.switch_append_only(next.appendonly),
+                }
+            }),
             row(
                 "appendfilename",
                 ValueForm::FileName,
@@ -453,7 +511,11 @@ pub static SECTIONS: &[Section] = &[
                 LIVE,
                 place!(slowlog_max_len),
                 "How many entries the slow log keeps; the oldest goes first.",
-            ),
+            )
+            .when_set(|server, next| {
+                server.slowlog.shorten(next.slowlog_max_len);
+                Ok(())
+            }),
             row(
                 "latency-monitor-threshold",
                 at_least(0, "milliseconds"),
@@ -469,10 +531,76 @@ pub static SECTIONS: &[Section] = &[
                 place!(watchdog_period_ms),
                 "Logs a report when the server has not come round for so long; 0 turns this off. \
                  For finding what holds a server up; CONFIG SET only.",
-            ),
+            )
+            .when_set(|server, next| {
+                next.watchdog_period_ms =
+                    server.watchdog.set_period(next.watchdog_period_ms, next.hz);
+                Ok(())
+            }),
         ],
     },
 ];
+
+/// The directory as an absolute path without links, if it can be worked in.
+fn working_dir(path: &Path) -> io::Result<PathBuf> {
+    let dir = fs::canonicalize(path)?;
+    match fs::metadata(&dir)?.is_dir() {
+        true => Ok(dir),
+        false => Err(io::ErrorKind::NotADirectory.into()),
+    }
+}
+
+fn find_working_dir(config: &mut Config, dir_before: &Path) -> Result<(), String> {
+    let path = dir_before.join(&config.dir);
+    config.dir = working_dir(&path)
+        .map_err(|e| format!("can't use {} as working directory: {e}", path.display()))?;
+    Ok(())
+}
+
+fn change_working_dir(server: &mut Server, next: &mut Config) -> Result<(), String> {
+    next.dir = working_dir(&server.config.dir.join(&next.dir))
+        .and_then(|dir| env::set_current_dir(&dir).map(|()| dir))
+        .map_err(|e| format!("Changing directory: {}", reason(&e)))?;
+    Ok(())
+}
+
+/// Opens the log file once at start: later nobody sees that it fails.
+fn try_logfile(config: &mut Config, dir_before: &Path) -> Result<(), String> {
+    if config.logfile == Path::new("") {
+        return Ok(());
+    }
+    let path = dir_before.join(&config.logfile);
+    match OpenOptions::new().append(true).create(true).open(&path) {
+        Ok(_) => Ok(()),
+        Err(e) => Err(format!("can't open the log file {}: {e}", path.display())),
+    }
+}
+
+fn raise_file_limit(server: &mut Server, next: &mut Config) -> Result<(), String> {
+    if next.maxclients <= server.config.maxclients {
+        return Ok(());
+    }
+    let granted = daemon::raise_file_limit(next.maxclients);
+    if granted < next.maxclients {
+        return Err(format!(
+            "The operating system is not able to handle the specified number of clients, try \
+             with {granted}"
+        ));
+    }
+    Ok(())
+}
+
+fn warn_of_little_memory(_: &mut Server, next: &mut Config) -> Result<(), String> {
+    let used = memory::used() as u64;
+    if next.maxmemory > 0 && next.maxmemory < used {
+        log::warn!(
+            "maxmemory is now {} bytes, less than the {used} in use: jobs may be dropped and new \
+             ones refused, as maxmemory-policy says",
+            next.maxmemory
+        );
+    }
+    Ok(())
+}
 
 /// Every directive in the order of the sections.
 pub fn all() -> impl Iterator<Item = &'static Directive> {

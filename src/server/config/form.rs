@@ -63,6 +63,8 @@ pub enum ValueForm {
     OptionalIp,
     /// A path.
     Path,
+    /// The path of a file that is read in place of the line.
+    Include,
     /// As `Path`; empty is absent.
     OptionalPath,
     /// A file name without a folder.
@@ -118,7 +120,7 @@ impl ValueForm {
             Self::Bytes { min } => bytes(word, min).map(DirectiveValue::Number),
             Self::Mode => mode(word),
             Self::Text => text(word),
-            Self::Path => path(word),
+            Self::Path | Self::Include => path(word),
             Self::OptionalIp | Self::OptionalPath | Self::Password if word.is_empty() => {
                 Ok(DirectiveValue::Absent)
             }
@@ -198,7 +200,7 @@ impl ValueForm {
             Self::Mode => "octal number, 0 to 777".into(),
             Self::Text => "text".into(),
             Self::OptionalIp => "IPv4 or IPv6 address".into(),
-            Self::Path | Self::OptionalPath => "path".into(),
+            Self::Path | Self::Include | Self::OptionalPath => "path".into(),
             Self::FileName => "file name".into(),
             Self::Password => format!("text, up to {PASSWORD_MAX} bytes"),
             Self::Choice(names) => names.join(", "),
@@ -217,7 +219,7 @@ impl ValueForm {
             Self::Mode => "<octal number>",
             Self::Text => "<text>",
             Self::OptionalIp => "<address>",
-            Self::Path | Self::OptionalPath => "<path>",
+            Self::Path | Self::Include | Self::OptionalPath => "<path>",
             Self::FileName => "<file name>",
             Self::Password => "<password>",
             Self::Addresses => "<address> [<address> ...]",

@@ -2,8 +2,8 @@
 //!
 //! A [`Config`] is plain data. It is filled by [`super::config_file`] at start, read by
 //! everybody, and changed while the server runs by CONFIG SET only. How a directive is
-//! written, which values it takes and who may see it stands in one table,
-//! [`directives`]; nothing else knows a directive's name.
+//! written, which values it takes, who may see it and what setting it does stands in one
+//! table, [`directives`].
 //!
 //! Invariant: every value held here is one that its directive's form accepts.
 
