@@ -1,141 +1,44 @@
-//! The text of INFO: sections of `name:value` lines that tools take apart.
+//! INFO: the figures of the server, in sections of `name:value` lines that tools take apart.
 //!
 //! Names, order and formats are the C server's, new fields stand at the end of their
-//! section. [`render`] turns plain [`Facts`] into the text, so that a test can hold it to
-//! the list without a server; `commands/info.rs` fills them.
+//! section. A field is a line here, which asks whoever knows its value.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::path::Path;
 use std::{fs, process};
 
 use super::Server;
 use super::command_table::{ServerCommand, row};
-use super::stats::CommandStats;
 use super::version::{
     ALLOCATOR, ARCH_BITS, DISQUE_VERSION, GIT_DIRTY, GIT_SHA1, SERVER_NAME, SERVER_VERSION,
 };
 use crate::base::memory;
 use crate::engine::command::{Call, Outcome};
 use crate::engine::error::CommandError;
+use crate::store::aof::{AofState, LastRewrite};
 
 pub(super) static COMMANDS: &[ServerCommand] = &[row("info", info)];
 
-/// Everything INFO tells.
-#[derive(Clone, Debug, Default)]
-pub struct Facts {
-    pub server: ServerFacts,
-    pub clients: ClientFacts,
-    pub memory: MemoryFacts,
-    pub registered_jobs: u64,
-    pub registered_queues: u64,
-    pub persistence: PersistenceFacts,
-    pub stats: StatsFacts,
-    pub cpu: CpuFacts,
-    /// Name and counts of each command that was called.
-    pub commands: Vec<(&'static str, CommandStats)>,
+/// INFO [section] -> the section's text; without one, all but the command statistics.
+fn info(server: &mut Server, call: &Call<'_>) -> Outcome {
+    if call.args.len() > 2 {
+        server.reply(call).error(CommandError::Syntax.to_string());
+        return Outcome::Done;
+    }
+    let text = render(call.args.get(1).unwrap_or(b"default"), server);
+    server.reply(call).bulk(text);
+    Outcome::Done
 }
 
-#[derive(Clone, Debug, Default)]
-pub struct ServerFacts {
-    /// Three words: system, release, machine.
-    pub os: String,
-    pub multiplexing_api: &'static str,
-    pub process_id: u32,
-    /// 40 hex digits, new at each start.
-    pub run_id: String,
-    pub tcp_port: u16,
-    pub uptime_secs: u64,
-    pub hz: u32,
-    pub executable: String,
-    pub config_file: String,
-}
-
-#[derive(Clone, Debug, Default)]
-pub struct ClientFacts {
-    pub connected: u64,
-    pub longest_output_list: u64,
-    pub biggest_input_buffer: u64,
-    pub blocked: u64,
-}
-
-#[derive(Clone, Debug, Default)]
-pub struct MemoryFacts {
-    pub used: u64,
-    pub resident: u64,
-    pub peak: u64,
-}
-
-#[derive(Clone, Debug, Default)]
-pub struct PersistenceFacts {
-    pub aof_state: AofState,
-    pub is_rewriting: bool,
-    pub is_rewrite_scheduled: bool,
-    /// How long the last rewrite took, when there was one.
-    pub last_rewrite_secs: Option<u64>,
-    pub current_rewrite_secs: Option<u64>,
-    pub last_rewrite_failed: bool,
-    pub last_write_failed: bool,
-    pub aof: AofFacts,
-    /// While the append only file is being loaded.
-    pub loading: Option<LoadingFacts>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AofState {
-    #[default]
-    Off,
-    On,
-    /// Turned on, and not in force before the first rewrite is done.
-    WaitRewrite,
-}
-
-#[derive(Clone, Debug, Default)]
-pub struct AofFacts {
-    pub current_size: u64,
-    pub base_size: u64,
-    pub buffer_len: u64,
-    pub rewrite_buffer_len: u64,
-    pub pending_fsyncs: u64,
-    pub delayed_fsyncs: u64,
-}
-
-#[derive(Clone, Debug, Default)]
-pub struct LoadingFacts {
-    pub started_at_unix_secs: u64,
-    pub elapsed_secs: u64,
-    pub total_bytes: u64,
-    pub loaded_bytes: u64,
-}
-
-#[derive(Clone, Debug, Default)]
-pub struct StatsFacts {
-    pub connections_received: u64,
-    pub commands_processed: u64,
-    pub ops_per_sec: u64,
-    pub net_input_bytes: u64,
-    pub net_output_bytes: u64,
-    pub input_bytes_per_sec: u64,
-    pub output_bytes_per_sec: u64,
-    pub connections_rejected: u64,
-}
-
-#[derive(Clone, Debug, Default)]
-pub struct CpuFacts {
-    pub system_secs: f64,
-    pub user_secs: f64,
-    pub children_system_secs: f64,
-    pub children_user_secs: f64,
-}
-
-/// A section: its heading, and what writes its lines.
-type Section = (&'static str, fn(&mut Text, &Facts));
+/// A section's heading, and what writes its lines.
+type Section = (&'static str, fn(&mut Text, &Server));
 
 const SECTIONS: [Section; 9] = [
     ("Server", server),
     ("Clients", clients),
     ("Memory", memory),
-    ("Jobs", |text, facts| text.line("registered_jobs", facts.registered_jobs)),
-    ("Queues", |text, facts| text.line("registered_queues", facts.registered_queues)),
+    ("Jobs", |text, server| text.line("registered_jobs", server.engine.job_count())),
+    ("Queues", |text, server| text.line("registered_queues", server.engine.queue_count())),
     ("Persistence", persistence),
     ("Stats", stats),
     ("CPU", cpu),
@@ -144,7 +47,7 @@ const SECTIONS: [Section; 9] = [
 
 /// The sections asked for: one by its name, `all`, or `default`, which is all but
 /// Commandstats. Names in any case; an unknown one gives an empty text.
-pub fn render(section: &[u8], facts: &Facts) -> String {
+pub fn render(section: &[u8], server: &Server) -> String {
     let mut text = Text(String::new());
     let is_all = section.eq_ignore_ascii_case(b"all");
     let is_default = section.eq_ignore_ascii_case(b"default");
@@ -152,7 +55,7 @@ pub fn render(section: &[u8], facts: &Facts) -> String {
         let is_named = section.eq_ignore_ascii_case(name.as_bytes());
         if is_named || is_all || is_default && name != "Commandstats" {
             text.heading(name);
-            write(&mut text, facts);
+            write(&mut text, server);
         }
     }
     text.0
@@ -168,7 +71,7 @@ impl Text {
         let _infallible = write!(self.0, "# {name}\r\n");
     }
 
-    fn line(&mut self, name: &str, value: impl std::fmt::Display) {
+    fn line(&mut self, name: &str, value: impl Display) {
         let _infallible = write!(self.0, "{name}:{value}\r\n");
     }
 
@@ -177,46 +80,50 @@ impl Text {
     }
 }
 
-fn server(text: &mut Text, facts: &Facts) {
-    let server = &facts.server;
+fn server(text: &mut Text, server: &Server) {
+    let Server { config, identity, .. } = server;
+    let uptime_secs = server.clock.now.mono.ms_since(server.started_at) / 1000;
     text.line("disque_version", DISQUE_VERSION);
     text.line("disque_git_sha1", GIT_SHA1);
     text.line("disque_git_dirty", GIT_DIRTY);
     text.line("disque_build_id", GIT_SHA1);
-    text.line("os", &server.os);
+    text.line("os", &identity.os);
     text.line("arch_bits", ARCH_BITS);
-    text.line("multiplexing_api", server.multiplexing_api);
+    text.line("multiplexing_api", SELECTOR);
     // What C reports for a compiler that is not gcc.
     text.line("gcc_version", "0.0.0");
-    text.line("process_id", server.process_id);
-    text.line("run_id", &server.run_id);
-    text.line("tcp_port", server.tcp_port);
-    text.line("uptime_in_seconds", server.uptime_secs);
-    text.line("uptime_in_days", server.uptime_secs / 86_400);
-    text.line("hz", server.hz);
-    text.line("executable", &server.executable);
-    text.line("config_file", &server.config_file);
+    text.line("process_id", process::id());
+    text.line("run_id", &identity.run_id);
+    text.line("tcp_port", config.port);
+    text.line("uptime_in_seconds", uptime_secs);
+    text.line("uptime_in_days", uptime_secs / 86_400);
+    text.line("hz", config.hz);
+    text.line("executable", identity.executable.display());
+    text.line("config_file", config.config_file.as_deref().unwrap_or(Path::new("")).display());
     text.line("server_name", SERVER_NAME);
     text.line("server_version", SERVER_VERSION);
 }
 
-fn clients(text: &mut Text, facts: &Facts) {
-    let clients = &facts.clients;
-    text.line("connected_clients", clients.connected);
-    text.line("client_longest_output_list", clients.longest_output_list);
-    text.line("client_biggest_input_buf", clients.biggest_input_buffer);
-    text.line("blocked_clients", clients.blocked);
+fn clients(text: &mut Text, server: &Server) {
+    let connections = || server.clients.iter().map(|client| &client.connection);
+    // Unsent output is one buffer here, where C has a list of them.
+    let has_unsent = connections().any(|connection| connection.unsent() > 0);
+    let inputs = connections().map(|connection| connection.input.len());
+    text.line("connected_clients", server.clients.len());
+    text.line("client_longest_output_list", u8::from(has_unsent));
+    text.line("client_biggest_input_buf", inputs.max().unwrap_or(0));
+    text.line("blocked_clients", server.engine.blocked_count());
 }
 
-fn memory(text: &mut Text, facts: &Facts) {
-    let memory = &facts.memory;
-    let peak = memory.peak.max(memory.used);
-    text.line("used_memory", memory.used);
-    text.line("used_memory_human", human(memory.used));
-    text.line("used_memory_rss", memory.resident);
+fn memory(text: &mut Text, _: &Server) {
+    let (used, resident) = (memory::used(), resident_bytes().unwrap_or(0));
+    let peak = memory::peak().max(used);
+    text.line("used_memory", used);
+    text.line("used_memory_human", human(used as u64));
+    text.line("used_memory_rss", resident);
     text.line("used_memory_peak", peak);
-    text.line("used_memory_peak_human", human(peak));
-    text.hundredths("mem_fragmentation_ratio", memory.resident as f64 / memory.used.max(1) as f64);
+    text.line("used_memory_peak_human", human(peak as u64));
+    text.hundredths("mem_fragmentation_ratio", resident as f64 / used.max(1) as f64);
     text.line("mem_allocator", ALLOCATOR);
 }
 
@@ -235,45 +142,50 @@ fn human(bytes: u64) -> String {
     if unit == "B" { format!("{bytes}B") } else { format!("{value:.2}{unit}") }
 }
 
-fn persistence(text: &mut Text, facts: &Facts) {
-    let persistence = &facts.persistence;
-    let state = match persistence.aof_state {
+fn persistence(text: &mut Text, server: &Server) {
+    let aof = server.persistence.aof();
+    let figures = aof.figures(server.clock.now.mono);
+    let state = match aof.state() {
         AofState::Off => "off",
         AofState::On => "on",
         AofState::WaitRewrite => "wait-rewrite",
     };
-    let is_scheduled = u8::from(persistence.is_rewrite_scheduled);
-    text.line("loading", u8::from(persistence.loading.is_some()));
-    text.line("aof_enabled", u8::from(persistence.aof_state != AofState::Off));
+    let is_on = aof.state() != AofState::Off;
+    let is_scheduled = u8::from(figures.waits_for_rewrite);
+    text.line("loading", u8::from(server.persistence.is_loading()));
+    text.line("aof_enabled", u8::from(is_on));
     text.line("aof_state", state);
-    text.line("aof_rewrite_in_progress", u8::from(persistence.is_rewriting));
+    text.line("aof_rewrite_in_progress", u8::from(aof.is_rewriting()));
     text.line("aof_rewrite_scheduled", is_scheduled);
-    text.line("aof_last_rewrite_time_sec", or_never(persistence.last_rewrite_secs));
-    text.line("aof_current_rewrite_time_sec", or_never(persistence.current_rewrite_secs));
-    text.line("aof_last_bgrewrite_status", status(persistence.last_rewrite_failed));
-    text.line("aof_last_write_status", status(persistence.last_write_failed));
-    if persistence.aof_state != AofState::Off {
-        let aof = &persistence.aof;
-        text.line("aof_current_size", aof.current_size);
-        text.line("aof_base_size", aof.base_size);
+    text.line("aof_last_rewrite_time_sec", or_never(figures.last_rewrite_secs));
+    text.line("aof_current_rewrite_time_sec", or_never(figures.current_rewrite_secs));
+    text.line("aof_last_bgrewrite_status", status(figures.last_rewrite == LastRewrite::Failed));
+    text.line("aof_last_write_status", status(aof.failure().is_some()));
+    if is_on {
+        text.line("aof_current_size", figures.current_len);
+        text.line("aof_base_size", figures.base_len);
         text.line("aof_pending_rewrite", is_scheduled);
-        text.line("aof_buffer_length", aof.buffer_len);
-        text.line("aof_rewrite_buffer_length", aof.rewrite_buffer_len);
-        text.line("aof_pending_bio_fsync", aof.pending_fsyncs);
-        text.line("aof_delayed_fsync", aof.delayed_fsyncs);
+        text.line("aof_buffer_length", figures.unwritten_len);
+        text.line("aof_rewrite_buffer_length", figures.rewrite_unwritten_len);
+        text.line("aof_pending_bio_fsync", figures.syncs_in_flight);
+        text.line("aof_delayed_fsync", figures.delayed_sync_count);
     }
-    if let Some(loading) = &persistence.loading {
-        let remaining = loading.total_bytes.saturating_sub(loading.loaded_bytes);
-        let eta_secs = match loading.elapsed_secs {
-            0 => 1,
-            elapsed => elapsed.saturating_mul(remaining) / loading.loaded_bytes.max(1),
-        };
-        let loaded = loading.loaded_bytes as f64 / loading.total_bytes.max(1) as f64;
-        text.line("loading_start_time", loading.started_at_unix_secs);
-        text.line("loading_total_bytes", loading.total_bytes);
-        text.line("loading_loaded_bytes", loading.loaded_bytes);
-        text.hundredths("loading_loaded_perc", loaded * 100.0);
-        text.line("loading_eta_seconds", eta_secs);
+    if let Some(load) = server.persistence.load() {
+        let elapsed_secs = server.clock.now.mono.ms_since(load.begun_at.mono) / 1000;
+        let (loaded, total) = (load.reader.loaded_len(), load.reader.total_len());
+        text.line("loading_start_time", load.begun_at.wall.secs());
+        text.line("loading_total_bytes", total);
+        text.line("loading_loaded_bytes", loaded);
+        text.hundredths("loading_loaded_perc", loaded as f64 / total.max(1) as f64 * 100.0);
+        text.line("loading_eta_seconds", eta_secs(elapsed_secs, loaded, total));
+    }
+}
+
+/// Seconds until all is loaded, if it goes on as it went. C: 1 in the first second.
+fn eta_secs(elapsed_secs: u64, loaded: u64, total: u64) -> u64 {
+    match elapsed_secs {
+        0 => 1,
+        _ => elapsed_secs.saturating_mul(total.saturating_sub(loaded)) / loaded.max(1),
     }
 }
 
@@ -285,109 +197,34 @@ fn status(failed: bool) -> &'static str {
     if failed { "err" } else { "ok" }
 }
 
-fn stats(text: &mut Text, facts: &Facts) {
-    let stats = &facts.stats;
+fn stats(text: &mut Text, server: &Server) {
+    let stats = &server.stats;
+    let kib_per_sec = |bytes_per_sec: u64| bytes_per_sec as f64 / 1024.0;
     text.line("total_connections_received", stats.connections_received);
     text.line("total_commands_processed", stats.commands_processed);
-    text.line("instantaneous_ops_per_sec", stats.ops_per_sec);
+    text.line("instantaneous_ops_per_sec", stats.commands_per_sec());
     text.line("total_net_input_bytes", stats.net_input_bytes);
     text.line("total_net_output_bytes", stats.net_output_bytes);
-    text.hundredths("instantaneous_input_kbps", stats.input_bytes_per_sec as f64 / 1024.0);
-    text.hundredths("instantaneous_output_kbps", stats.output_bytes_per_sec as f64 / 1024.0);
+    text.hundredths("instantaneous_input_kbps", kib_per_sec(stats.input_bytes_per_sec()));
+    text.hundredths("instantaneous_output_kbps", kib_per_sec(stats.output_bytes_per_sec()));
     text.line("rejected_connections", stats.connections_rejected);
     // Nothing forks here.
     text.line("latest_fork_usec", 0);
 }
 
-fn cpu(text: &mut Text, facts: &Facts) {
-    let cpu = &facts.cpu;
-    text.hundredths("used_cpu_sys", cpu.system_secs);
-    text.hundredths("used_cpu_user", cpu.user_secs);
-    text.hundredths("used_cpu_sys_children", cpu.children_system_secs);
-    text.hundredths("used_cpu_user_children", cpu.children_user_secs);
+fn cpu(text: &mut Text, _: &Server) {
+    let (own, children) = (usage(libc::RUSAGE_SELF), usage(libc::RUSAGE_CHILDREN));
+    text.hundredths("used_cpu_sys", secs(own.ru_stime));
+    text.hundredths("used_cpu_user", secs(own.ru_utime));
+    text.hundredths("used_cpu_sys_children", secs(children.ru_stime));
+    text.hundredths("used_cpu_user_children", secs(children.ru_utime));
 }
 
-fn command_stats(text: &mut Text, facts: &Facts) {
-    for (name, CommandStats { calls, total_us }) in &facts.commands {
-        if *calls > 0 {
-            let per_call = *total_us as f64 / *calls as f64;
-            let value = format!("calls={calls},usec={total_us},usec_per_call={per_call:.2}");
-            text.line(&format!("cmdstat_{name}"), value);
-        }
-    }
-}
-
-/// INFO [section] -> the section's text; without one, all but the command statistics.
-fn info(server: &mut Server, call: &Call<'_>) -> Outcome {
-    if call.args.len() > 2 {
-        server.reply(call).error(CommandError::Syntax.to_string());
-        return Outcome::Done;
-    }
-    let text = render(call.args.get(1).unwrap_or(b"default"), &server.facts());
-    server.reply(call).bulk(text);
-    Outcome::Done
-}
-
-impl Server {
-    /// What INFO tells, at this moment.
-    pub fn facts(&self) -> Facts {
-        Facts {
-            server: self.server_facts(),
-            clients: self.client_facts(),
-            memory: MemoryFacts {
-                used: memory::used() as u64,
-                resident: resident_bytes().unwrap_or(0),
-                peak: memory::peak() as u64,
-            },
-            registered_jobs: self.engine.job_count() as u64,
-            registered_queues: self.engine.queue_count() as u64,
-            persistence: self.persistence.facts(self.clock.now),
-            stats: StatsFacts {
-                connections_received: self.stats.connections_received,
-                commands_processed: self.stats.commands_processed,
-                ops_per_sec: self.stats.commands_per_sec(),
-                net_input_bytes: self.stats.net_input_bytes,
-                net_output_bytes: self.stats.net_output_bytes,
-                input_bytes_per_sec: self.stats.input_bytes_per_sec(),
-                output_bytes_per_sec: self.stats.output_bytes_per_sec(),
-                connections_rejected: self.stats.connections_rejected,
-            },
-            cpu: cpu_facts(),
-            commands: self
-                .stats
-                .commands
-                .iter()
-                .enumerate()
-                .map(|(place, stats)| (self.commands.manual(place).name, *stats))
-                .collect(),
-        }
-    }
-
-    fn server_facts(&self) -> ServerFacts {
-        let path = |path: &Path| path.to_string_lossy().into_owned();
-        ServerFacts {
-            os: self.identity.os.clone(),
-            multiplexing_api: SELECTOR,
-            process_id: process::id(),
-            run_id: self.identity.run_id.clone(),
-            tcp_port: self.config.port,
-            uptime_secs: self.clock.now.mono.ms_since(self.started_at) / 1000,
-            hz: self.config.hz,
-            executable: path(&self.identity.executable),
-            config_file: self.config.config_file.as_deref().map(path).unwrap_or_default(),
-        }
-    }
-
-    fn client_facts(&self) -> ClientFacts {
-        let connections = || self.clients.iter().map(|client| &client.connection);
-        let unsent_lists = connections().map(|connection| u64::from(connection.unsent() > 0));
-        let inputs = connections().map(|connection| connection.input.len() as u64);
-        ClientFacts {
-            connected: self.clients.len() as u64,
-            // Unsent output is one buffer here, where C has a list of them.
-            longest_output_list: unsent_lists.max().unwrap_or(0),
-            biggest_input_buffer: inputs.max().unwrap_or(0),
-            blocked: self.engine.blocked_count() as u64,
+fn command_stats(text: &mut Text, server: &Server) {
+    for (place, stats) in server.stats.commands.iter().enumerate() {
+        if stats.calls > 0 {
+            let name = server.commands.manual(place).name;
+            text.line(&format!("cmdstat_{name}"), stats);
         }
     }
 }
@@ -410,16 +247,6 @@ pub fn resident_bytes() -> Option<u64> {
     Some(pages * u64::try_from(page_size).ok()?)
 }
 
-fn cpu_facts() -> CpuFacts {
-    let (own, children) = (usage(libc::RUSAGE_SELF), usage(libc::RUSAGE_CHILDREN));
-    CpuFacts {
-        system_secs: secs(own.ru_stime),
-        user_secs: secs(own.ru_utime),
-        children_system_secs: secs(children.ru_stime),
-        children_user_secs: secs(children.ru_utime),
-    }
-}
-
 fn usage(who: libc::c_int) -> libc::rusage {
     // SAFETY: rusage is numbers, for which zero is a value; getrusage writes one.
     unsafe {
@@ -437,74 +264,12 @@ fn secs(time: libc::timeval) -> f64 {
 mod tests {
     use super::*;
 
-    fn fields(section: &str, facts: &Facts) -> Vec<String> {
-        let text = render(section.as_bytes(), facts);
-        let lines = text.split("\r\n").filter(|line| line.contains(':'));
-        lines.map(|line| line.split(':').next().unwrap_or("").to_owned()).collect()
-    }
-
     #[test]
-    fn sections_stand_in_order_with_a_blank_line_between_them() {
-        let text = render(b"ALL", &Facts::default());
-        let headings: Vec<&str> =
-            text.split("\r\n").filter_map(|line| line.strip_prefix("# ")).collect();
-        assert_eq!(
-            headings,
-            [
-                "Server",
-                "Clients",
-                "Memory",
-                "Jobs",
-                "Queues",
-                "Persistence",
-                "Stats",
-                "CPU",
-                "Commandstats"
-            ]
-        );
-        assert!(text.starts_with("# Server\r\n"));
-        assert!(text.contains("registered_jobs:0\r\n\r\n# Queues\r\n"));
-        assert!(text.ends_with("\r\n# Commandstats\r\n"));
-        assert!(!render(b"default", &Facts::default()).contains("Commandstats"));
-        assert_eq!(render(b"nonsense", &Facts::default()), "");
-    }
-
-    #[test]
-    fn persistence_says_more_with_the_file_on_and_while_loading() {
-        let mut facts = Facts::default();
-        assert_eq!(fields("persistence", &facts).len(), 9);
-        facts.persistence.aof_state = AofState::On;
-        assert_eq!(fields("persistence", &facts).len(), 16);
-        facts.persistence.loading = Some(LoadingFacts {
-            started_at_unix_secs: 100,
-            elapsed_secs: 2,
-            total_bytes: 400,
-            loaded_bytes: 100,
-        });
-        let text = render(b"Persistence", &facts);
-        assert!(
-            text.starts_with("# Persistence\r\nloading:1\r\naof_enabled:1\r\naof_state:on\r\n")
-        );
-        assert!(text.contains("aof_last_rewrite_time_sec:-1\r\n"));
-        assert!(text.ends_with(
-            "loading_start_time:100\r\nloading_total_bytes:400\r\nloading_loaded_bytes:100\r\n\
-             loading_loaded_perc:25.00\r\nloading_eta_seconds:6\r\n"
-        ));
-    }
-
-    #[test]
-    fn only_commands_that_were_called_are_listed() {
-        let facts = Facts {
-            commands: vec![
-                ("ping", CommandStats { calls: 3, total_us: 10 }),
-                ("info", CommandStats::default()),
-            ],
-            ..Facts::default()
-        };
-        assert_eq!(
-            render(b"commandstats", &facts),
-            "# Commandstats\r\ncmdstat_ping:calls=3,usec=10,usec_per_call=3.33\r\n"
-        );
+    fn the_time_left_follows_from_the_speed_so_far() {
+        assert_eq!(eta_secs(0, 0, 400), 1);
+        assert_eq!(eta_secs(2, 100, 400), 6);
+        assert_eq!(eta_secs(2, 0, 400), 800);
+        assert_eq!(eta_secs(2, 500, 400), 0);
     }
 
     #[test]

@@ -390,7 +390,7 @@ impl Server {
         let served = self.clients.iter().max_by_key(|client| client.active_at);
         let command = served.and_then(|client| client.last_command).unwrap_or("none");
         log::error!("Last command: {command}");
-        let info = info::render(b"all", &self.facts());
+        let info = info::render(b"all", self);
         log::error!(target: logger::RAW, "------ INFO OUTPUT ------\n{info}\n");
         log::error!(target: logger::RAW, "------ CLIENT LIST OUTPUT ------\n{}", self.client_list());
         log::error!("=== DISQUE BUG REPORT END ===");

@@ -16,7 +16,6 @@ use super::Server;
 use super::command_table::{ServerCommand, row};
 use super::config::{AppendFsync, Config};
 use super::config_file;
-use super::info::{self, AofFacts, LoadingFacts, PersistenceFacts};
 use super::lanes::empty;
 use super::latency::LatencyEvent;
 use super::shutdown::RewriteFirst;
@@ -26,7 +25,7 @@ use crate::engine::More;
 use crate::engine::command::{Call, Outcome};
 use crate::engine::records::Storage;
 use crate::store::aof::{
-    Aof, AofOptions, AofState, IncrementalSync, LastRewrite, SyncDuringRewrite, SyncPolicy,
+    Aof, AofOptions, AofState, IncrementalSync, SyncDuringRewrite, SyncPolicy,
 };
 use crate::store::aof_load::{AofReader, LoadError, LoadProgress};
 use crate::store::aof_rewrite::{RecordStream, remove_leftovers};
@@ -56,9 +55,9 @@ pub struct Persistence {
 }
 
 /// The loading of the append only file.
-struct Load {
-    reader: AofReader<File>,
-    begun_at: Now,
+pub struct Load {
+    pub reader: AofReader<File>,
+    pub begun_at: Now,
 }
 
 impl Persistence {
@@ -98,6 +97,11 @@ impl Persistence {
         self.load.is_some()
     }
 
+    /// The loading, while it goes on.
+    pub fn load(&self) -> Option<&Load> {
+        self.load.as_ref()
+    }
+
     /// When the loop has to come round for the disk's sake.
     pub fn next_timeout(&self) -> MonoMs {
         if self.is_loading() { MonoMs(0) } else { self.aof.next_timeout() }
@@ -127,38 +131,6 @@ impl Persistence {
             Storage::Fails
         } else {
             Storage::Works
-        }
-    }
-
-    /// What INFO tells.
-    pub fn facts(&self, now: Now) -> PersistenceFacts {
-        let figures = self.aof.figures(now.mono);
-        PersistenceFacts {
-            aof_state: match self.aof.state() {
-                AofState::Off => info::AofState::Off,
-                AofState::On => info::AofState::On,
-                AofState::WaitRewrite => info::AofState::WaitRewrite,
-            },
-            is_rewriting: self.aof.is_rewriting(),
-            is_rewrite_scheduled: figures.waits_for_rewrite,
-            last_rewrite_secs: figures.last_rewrite_secs,
-            current_rewrite_secs: figures.current_rewrite_secs,
-            last_rewrite_failed: figures.last_rewrite == LastRewrite::Failed,
-            last_write_failed: self.aof.failure().is_some(),
-            aof: AofFacts {
-                current_size: figures.current_len,
-                base_size: figures.base_len,
-                buffer_len: figures.unwritten_len as u64,
-                rewrite_buffer_len: figures.rewrite_unwritten_len as u64,
-                pending_fsyncs: figures.syncs_in_flight as u64,
-                delayed_fsyncs: figures.delayed_sync_count,
-            },
-            loading: self.load.as_ref().map(|load| LoadingFacts {
-                started_at_unix_secs: load.begun_at.wall.secs(),
-                elapsed_secs: now.mono.ms_since(load.begun_at.mono) / 1000,
-                total_bytes: load.reader.total_len(),
-                loaded_bytes: load.reader.loaded_len(),
-            }),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Counters since the start, or since CONFIG RESETSTAT.
 
+use std::fmt::{self, Display};
+
 use crate::base::time::MonoMs;
 
 /// Samples a rate is the mean of. C: STATS_METRIC_SAMPLES.
@@ -27,6 +29,15 @@ pub struct ServerStats {
 pub struct CommandStats {
     pub calls: u64,
     pub total_us: u64,
+}
+
+/// As INFO shows it.
+impl Display for CommandStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { calls, total_us } = self;
+        let per_call = *total_us as f64 / *calls as f64;
+        write!(f, "calls={calls},usec={total_us},usec_per_call={per_call:.2}")
+    }
 }
 
 impl ServerStats {

@@ -60,6 +60,23 @@ fn every_section_has_its_fields_in_order() {
             fields(&mut client, section).into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, expected.split_whitespace().collect::<Vec<_>>(), "{section}");
     }
+    let headings = |info: &str| -> Vec<String> {
+        info.split("\r\n").filter_map(|line| line.strip_prefix("# ")).map(str::to_owned).collect()
+    };
+    assert_eq!(
+        headings(&text(client.call("INFO All"))),
+        [
+            "Server",
+            "Clients",
+            "Memory",
+            "Jobs",
+            "Queues",
+            "Persistence",
+            "Stats",
+            "CPU",
+            "Commandstats"
+        ]
+    );
     assert_eq!(text(client.call("INFO nonsense")), "");
     assert_eq!(client.call("INFO server clients"), error("ERR syntax error"));
     let default = text(client.call("INFO"));
@@ -196,4 +213,26 @@ fn rates_rise_with_traffic() {
     );
     assert!(rate > 0.0);
     assert!(number(&mut client, "stats", "instantaneous_input_kbps") > 0.0);
+}
+
+#[test]
+fn the_persistence_section_has_more_with_the_file_on() {
+    let server = TestServer::start_with(&["--appendonly", "yes"]);
+    let mut client = server.client();
+    let fields = fields(&mut client, "persistence");
+    let names: Vec<&str> = fields.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(
+        names[9..],
+        [
+            "aof_current_size",
+            "aof_base_size",
+            "aof_pending_rewrite",
+            "aof_buffer_length",
+            "aof_rewrite_buffer_length",
+            "aof_pending_bio_fsync",
+            "aof_delayed_fsync"
+        ]
+    );
+    assert_eq!(fields[2], ("aof_state".to_owned(), "on".to_owned()));
+    assert_eq!(fields[5], ("aof_last_rewrite_time_sec".to_owned(), "-1".to_owned()));
 }

@@ -254,6 +254,18 @@ fn while_the_file_is_loaded_only_what_needs_no_jobs_is_answered() {
     let info = text(client.reply());
     assert!(info.contains("\r\nloading:1\r\n"), "{info}");
     assert!(info.contains(&format!("\r\nloading_total_bytes:{}\r\n", RECORDS * len)), "{info}");
+    let lines = info.trim_end().split("\r\n").filter_map(|line| line.split_once(':'));
+    let names: Vec<&str> = lines.map(|(name, _)| name).collect();
+    assert_eq!(
+        names[names.len() - 5..],
+        [
+            "loading_start_time",
+            "loading_total_bytes",
+            "loading_loaded_bytes",
+            "loading_loaded_perc",
+            "loading_eta_seconds"
+        ]
+    );
     assert!(matches!(client.reply(), Value::Integer(_)));
     assert_eq!(client.reply(), Value::Array(vec![]));
     assert_eq!(server.stop_by(libc::SIGTERM).code(), Some(0));
