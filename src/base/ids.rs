@@ -17,7 +17,8 @@ pub struct NodeId(pub [u8; NODE_ID_LEN]);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(pub [u8; JOB_ID_LEN]);
 
-const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+/// The characters of base64, by their values.
+pub const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 const HEX: &[u8; 16] = b"0123456789abcdef";
 /// The other way round; 64 for a character that is none of them.
 const FROM_BASE64: [u8; 256] = {

@@ -122,11 +122,6 @@ pub const fn give_back_from_a_thread() -> bool {
     false
 }
 
-/// The allocator's name for INFO.
-pub const fn allocator_name() -> &'static str {
-    if cfg!(feature = "jemalloc") { "jemalloc-5.3.1" } else { "libc" }
-}
-
 /// Counts what goes through it; see the module's text.
 pub struct CountingAllocator;
 

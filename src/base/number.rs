@@ -106,6 +106,22 @@ pub fn append_u64(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(&digits[U64_DIGITS_MAX - len..]);
 }
 
+/// Shows a number of bytes to people: whole bytes with a `B`, else two decimals and a unit.
+/// C: server.c and disque-cli.c, bytesToHuman.
+pub fn human_bytes(bytes: u64) -> String {
+    let units = ["K", "M", "G", "T", "P"];
+    let mut value = bytes as f64;
+    let mut unit = "B";
+    for larger in units {
+        if value < 1024.0 {
+            break;
+        }
+        value /= 1024.0;
+        unit = larger;
+    }
+    if unit == "B" { format!("{bytes}B") } else { format!("{value:.2}{unit}") }
+}
+
 /// Tells how many digits [`append_u64`] writes.
 pub fn decimal_len(value: u64) -> usize {
     value.checked_ilog10().map_or(1, |log| log as usize + 1)
@@ -202,6 +218,14 @@ mod tests {
         assert_eq!(parse_yes_no(b"NO"), Some(false));
         assert_eq!(parse_yes_no(b"y"), None);
         assert_eq!(parse_yes_no(b"true"), None);
+    }
+
+    #[test]
+    fn sizes_for_people_have_two_decimals_from_a_kilobyte_on() {
+        assert_eq!(human_bytes(1023), "1023B");
+        assert_eq!(human_bytes(1536), "1.50K");
+        assert_eq!(human_bytes(3 << 30), "3.00G");
+        assert_eq!(human_bytes(u64::MAX), "16384.00P");
     }
 
     proptest! {

@@ -9,11 +9,12 @@
 
 use super::connection::ServerConnection;
 use super::failure::Failure;
-use super::info::{Info, human_bytes};
+use super::info::Info;
 use super::nodes::{self, NodePeer, short};
 use super::options::{CliOptions, QueueLimits};
 use super::queues::{self, shown_age, shown_name};
 use super::terminal;
+use crate::base::number::human_bytes;
 use crate::proto::reply_reader::Value;
 
 /// Shares of maxmemory, in percent, above which a node stops taking copies and refuses jobs.
@@ -123,10 +124,10 @@ fn examine_memory(
         _ => 0,
     };
     if limit <= 0 {
-        return Ok(format!("{} of memory used", human_bytes(used)));
+        return Ok(format!("{} of memory used", human_bytes(used.unsigned_abs())));
     }
     let percent = used.saturating_mul(100) / limit;
-    let text = format!("memory {percent}% of {}", human_bytes(limit));
+    let text = format!("memory {percent}% of {}", human_bytes(limit.unsigned_abs()));
     if percent >= MEMORY_CRITICAL {
         verdict.add(Severity::Critical, format!("{text}: new jobs are refused"));
     } else if percent >= MEMORY_WARNING {

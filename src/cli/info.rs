@@ -44,18 +44,6 @@ pub fn text_of(reply: Value) -> Result<String, Failure> {
     }
 }
 
-/// Shows a number of bytes: 100B, 4.00K, 1.50M. C: disque-cli.c bytesToHuman.
-pub fn human_bytes(bytes: i64) -> String {
-    const UNITS: [(&str, u64); 4] =
-        [("T", 1 << 40), ("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)];
-    let sign = if bytes < 0 { "-" } else { "" };
-    let size = bytes.unsigned_abs();
-    match UNITS.iter().find(|(_, unit)| size >= *unit) {
-        Some((name, unit)) => format!("{sign}{:.2}{name}", size as f64 / *unit as f64),
-        None => format!("{sign}{size}B"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,13 +56,5 @@ mod tests {
         assert_eq!(info.field("os"), Some("a:b"));
         assert_eq!(info.field("used"), None);
         assert_eq!(info.number("absent"), 0);
-    }
-
-    #[test]
-    fn bytes_read_well() {
-        assert_eq!(human_bytes(1023), "1023B");
-        assert_eq!(human_bytes(1536), "1.50K");
-        assert_eq!(human_bytes(-(3 << 20)), "-3.00M");
-        assert_eq!(human_bytes(5 << 40), "5.00T");
     }
 }

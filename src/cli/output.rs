@@ -3,6 +3,7 @@
 //! Pure: a [`Value`] goes in, bytes come out. The standard, raw and CSV forms are those of
 //! the C client to the byte, oddities included, since scripts cut them apart.
 
+use crate::base::ids::BASE64;
 use crate::proto::quoting::append_quoted;
 use crate::proto::reply_reader::Value;
 
@@ -220,13 +221,12 @@ pub fn write_json_string(text: &str, out: &mut Vec<u8>) {
 }
 
 fn write_base64(bytes: &[u8], out: &mut Vec<u8>) {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     for group in bytes.chunks(3) {
         let byte = |index| u32::from(group.get(index).copied().unwrap_or(0));
         let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
         for digit in 0..4 {
             let index = (bits >> (18 - 6 * digit)) & 63;
-            out.push(if digit <= group.len() { ALPHABET[index as usize] } else { b'=' });
+            out.push(if digit <= group.len() { BASE64[index as usize] } else { b'=' });
         }
     }
 }

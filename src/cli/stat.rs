@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use super::connection::ServerConnection;
 use super::failure::Failure;
-use super::info::{Info, human_bytes};
+use super::info::Info;
 use super::options::CliOptions;
 use super::terminal;
+use crate::base::number::human_bytes;
 
 /// Lines between two headings.
 const HEADING_EVERY: u64 = 20;
@@ -64,7 +65,7 @@ fn row(info: &Info, requests_before: Option<i64>) -> String {
     format!(
         "{:<11}{:<8} {:<8}{:<8}{:<19} {:<12}{}\n",
         info.number("registered_jobs"),
-        human_bytes(info.number("used_memory")),
+        human_bytes(info.number("used_memory").unsigned_abs()),
         info.number("connected_clients"),
         info.number("blocked_clients"),
         format!("{requests} (+{more})"),

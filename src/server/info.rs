@@ -12,7 +12,7 @@ use super::command_table::{ServerCommand, row};
 use super::version::{
     ALLOCATOR, ARCH_BITS, DISQUE_VERSION, GIT_DIRTY, GIT_SHA1, SERVER_NAME, SERVER_VERSION,
 };
-use crate::base::memory;
+use crate::base::{memory, number};
 use crate::engine::command::{Call, Outcome};
 use crate::engine::error::CommandError;
 use crate::store::aof::{AofState, LastRewrite};
@@ -119,27 +119,12 @@ fn memory(text: &mut Text, _: &Server) {
     let (used, resident) = (memory::used(), resident_bytes().unwrap_or(0));
     let peak = memory::peak().max(used);
     text.line("used_memory", used);
-    text.line("used_memory_human", human(used as u64));
+    text.line("used_memory_human", number::human_bytes(used as u64));
     text.line("used_memory_rss", resident);
     text.line("used_memory_peak", peak);
-    text.line("used_memory_peak_human", human(peak as u64));
+    text.line("used_memory_peak_human", number::human_bytes(peak as u64));
     text.hundredths("mem_fragmentation_ratio", resident as f64 / used.max(1) as f64);
     text.line("mem_allocator", ALLOCATOR);
-}
-
-/// A size for people, as C writes it: bytes with a `B`, else two decimals and a unit.
-fn human(bytes: u64) -> String {
-    let units = ["K", "M", "G", "T", "P"];
-    let mut value = bytes as f64;
-    let mut unit = "B";
-    for larger in units {
-        if value < 1024.0 {
-            break;
-        }
-        value /= 1024.0;
-        unit = larger;
-    }
-    if unit == "B" { format!("{bytes}B") } else { format!("{value:.2}{unit}") }
 }
 
 fn persistence(text: &mut Text, server: &Server) {
@@ -270,13 +255,5 @@ mod tests {
         assert_eq!(eta_secs(2, 100, 400), 6);
         assert_eq!(eta_secs(2, 0, 400), 800);
         assert_eq!(eta_secs(2, 500, 400), 0);
-    }
-
-    #[test]
-    fn sizes_for_people_have_two_decimals_from_a_kilobyte_on() {
-        assert_eq!(human(1023), "1023B");
-        assert_eq!(human(1536), "1.50K");
-        assert_eq!(human(3 << 30), "3.00G");
-        assert_eq!(human(u64::MAX), "16384.00P");
     }
 }

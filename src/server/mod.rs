@@ -170,16 +170,10 @@ impl Server {
         daemon::settle_maxclients(&mut config).map_err(StartError)?;
         let commands = CommandTable::new(&config.rename_commands).map_err(StartError)?;
         let clock = Clock::start();
-        let mut listeners = Vec::new();
-        if config.port > 0 {
-            listeners = Listener::bind_all(&config.bind, config.port, config.tcp_backlog)?;
-        }
+        let mut listeners = Listener::bind_all(&config.bind, config.port, config.tcp_backlog)?;
         if let Some(path) = &config.unixsocket {
             let listener = Listener::bind_unix(path, config.unixsocketperm, config.tcp_backlog)?;
             listeners.push(listener);
-        }
-        if listeners.is_empty() {
-            return Err(StartError("Configured to not listen anywhere, exiting.".into()));
         }
         let bus_port = config.port + BUS_PORT_OFFSET;
         let bus_listeners = Listener::bind_all(&config.bind, bus_port, config.tcp_backlog)?;

@@ -18,7 +18,6 @@ enum Advice {
     LessDiskLoad,
     NoFsyncOnRewrite,
     RelaxFsync,
-    WriteLess,
 }
 
 /// The report.
@@ -93,15 +92,10 @@ fn advice_on(event: LatencyEvent, config: &Config) -> Vec<Advice> {
         LatencyEvent::AofFsyncAlways if config.appendfsync == AppendFsync::Always => {
             vec![Advice::RelaxFsync, Advice::FasterDisk]
         }
-        LatencyEvent::AofFstat => vec![Advice::LessDiskLoad, Advice::LocalDisk],
-        LatencyEvent::AofRewriteDiffWrite | LatencyEvent::AofRename => {
-            vec![Advice::WriteLess, Advice::FasterDisk, Advice::LocalDisk]
-        }
         LatencyEvent::EvictionCycle => vec![Advice::SmallerRequests],
-        LatencyEvent::Fork
-        | LatencyEvent::JobsProcessing
-        | LatencyEvent::AofWrite
-        | LatencyEvent::AofFsyncAlways => vec![],
+        LatencyEvent::JobsProcessing | LatencyEvent::AofWrite | LatencyEvent::AofFsyncAlways => {
+            vec![]
+        }
     }
 }
 
@@ -133,11 +127,6 @@ fn advice_text(advice: Advice, config: &Config) -> String {
         Advice::RelaxFsync => "appendfsync always waits for the disk before each reply; everysec \
                                does not."
             .to_owned(),
-        Advice::WriteLess => {
-            "Very much is written during rewrites: send fewer or smaller jobs, or \
-                              raise auto-aof-rewrite-percentage to rewrite less often."
-                .to_owned()
-        }
     }
 }
 

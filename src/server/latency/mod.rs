@@ -17,15 +17,15 @@ const GRAPH_ROWS: u64 = 4;
 /// What a cell of the graph shows from its lowest to its highest step.
 const GRAPH_STEPS: [u8; 3] = *b"_o#";
 
-/// What can hold the server up.
+/// What can hold the server up. The C server has four more, for what does not happen here:
+/// a fork, asking for the length of the append only file, renaming it, writing what came
+/// during a rewrite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LatencyEvent {
     /// A command.
     Command,
     /// A command that is fast whatever its arguments.
     FastCommand,
-    /// Starting a child, when there is one.
-    Fork,
     /// Due jobs.
     JobsProcessing,
     /// Dropping jobs for memory.
@@ -40,19 +40,12 @@ pub enum LatencyEvent {
     AofWritePendingFsync,
     /// Syncing before a reply.
     AofFsyncAlways,
-    /// Asking for the file's size.
-    AofFstat,
-    /// Putting a rewritten file in its place.
-    AofRename,
-    /// Writing what happened during a rewrite.
-    AofRewriteDiffWrite,
 }
 
 impl LatencyEvent {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 9] = [
         Self::Command,
         Self::FastCommand,
-        Self::Fork,
         Self::JobsProcessing,
         Self::EvictionCycle,
         Self::AofWrite,
@@ -60,9 +53,6 @@ impl LatencyEvent {
         Self::AofWriteActiveChild,
         Self::AofWritePendingFsync,
         Self::AofFsyncAlways,
-        Self::AofFstat,
-        Self::AofRename,
-        Self::AofRewriteDiffWrite,
     ];
 
     /// The name clients know it by.
@@ -70,7 +60,6 @@ impl LatencyEvent {
         match self {
             Self::Command => "command",
             Self::FastCommand => "fast-command",
-            Self::Fork => "fork",
             Self::JobsProcessing => "jobs-processing",
             Self::EvictionCycle => "eviction-cycle",
             Self::AofWrite => "aof-write",
@@ -78,9 +67,6 @@ impl LatencyEvent {
             Self::AofWriteActiveChild => "aof-write-active-child",
             Self::AofWritePendingFsync => "aof-write-pending-fsync",
             Self::AofFsyncAlways => "aof-fsync-always",
-            Self::AofFstat => "aof-fstat",
-            Self::AofRename => "aof-rename",
-            Self::AofRewriteDiffWrite => "aof-rewrite-diff-write",
         }
     }
 
@@ -291,7 +277,7 @@ mod tests {
     #[test]
     fn a_threshold_of_zero_keeps_nothing() {
         let mut monitor = LatencyMonitor::default();
-        monitor.note(LatencyEvent::Fork, 1000, 1, 0);
+        monitor.note(LatencyEvent::Command, 1000, 1, 0);
         assert!(monitor.all().is_empty());
     }
 
