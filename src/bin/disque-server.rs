@@ -105,6 +105,5 @@ fn serve(config: Config, identity: Identity) -> Result<(), StartError> {
     daemon::show_title(&program, &server.config);
     banner::show(&server.config);
     daemon::warn_of_settings(&server.config);
-    banner::show_ready(&server.config);
     server.run().map_err(StartError::from)
 }

@@ -254,6 +254,9 @@ impl Server {
         if !memory::give_back_from_a_thread() {
             log::debug!("Freed memory is given back to the system only when more is taken");
         }
+        if !self.persistence.is_loading() {
+            banner::show_ready(&self.config);
+        }
         let turns = AssertUnwindSafe(|| {
             let mut events = Vec::new();
             while !self.is_ending {

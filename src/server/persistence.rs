@@ -13,6 +13,7 @@ use std::process;
 use std::time::{Duration, Instant};
 
 use super::Server;
+use super::banner;
 use super::command_table::{ServerCommand, row};
 use super::config::{AppendFsync, Config};
 use super::config_file;
@@ -201,6 +202,7 @@ impl Server {
         }
         self.turn_off_enqueue_once()?;
         self.tell_engine();
+        banner::show_ready(&self.config);
         Ok(())
     }
 

@@ -236,6 +236,26 @@ fn a_cut_append_only_file_ends_the_start_where_that_is_wanted() {
 }
 
 #[test]
+fn the_server_says_that_it_is_ready_once_the_file_is_loaded() {
+    for appendonly in ["yes", "no"] {
+        let server = TestServer::start_in(folder_with(AOF), &["--appendonly", appendonly]);
+        let log = eventually(|| server.log(), |log| log.contains("ready to accept connections"));
+        let lines = log.lines().collect::<Vec<_>>();
+        let line_of = |text: &str| lines.iter().position(|line| line.contains(text));
+        let ready = line_of("ready to accept connections").expect("it says so");
+        let loaded = line_of("DB loaded from append only file");
+        assert_eq!(loaded.is_some(), appendonly == "yes", "{log}");
+        assert!(loaded.is_none_or(|loaded| loaded < ready), "{log}");
+    }
+}
+
+fn folder_with(file: &[u8]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("disque.aof"), file).expect("writable");
+    folder
+}
+
+#[test]
 fn while_the_file_is_loaded_only_what_needs_no_jobs_is_answered() {
     const RECORDS: usize = 600_000;
     let (len, _) = aof_record::next(AOF).expect("it is whole").expect("it has records");
@@ -268,5 +288,6 @@ fn while_the_file_is_loaded_only_what_needs_no_jobs_is_answered() {
     );
     assert!(matches!(client.reply(), Value::Integer(_)));
     assert_eq!(client.reply(), Value::Array(vec![]));
+    assert!(!server.log().contains("ready to accept connections"), "it is not");
     assert_eq!(server.stop_by(libc::SIGTERM).code(), Some(0));
 }
