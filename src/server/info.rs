@@ -215,7 +215,9 @@ fn command_stats(text: &mut Text, server: &Server) {
 }
 
 /// What mio waits with on this system.
-const SELECTOR: &str = if cfg!(any(target_os = "linux", target_os = "android")) {
+const SELECTOR: &str = if cfg!(mio_unsupported_force_poll_poll) {
+    "poll"
+} else if cfg!(any(target_os = "linux", target_os = "android")) {
     "epoll"
 } else if cfg!(any(target_os = "solaris", target_os = "illumos")) {
     "evport"

@@ -9,7 +9,7 @@ import tempfile
 import time
 
 BUS_PORT_OFFSET = 10_000
-READY_WITHIN_SECS = 20
+READY_WITHIN_SECS = 60
 
 
 # Open until this process ends; see `free_port`.

@@ -1,6 +1,6 @@
 //! INFO, as tools take it apart.
 
-use crate::support::{Client, TestServer, bulk, error, eventually, status, text};
+use crate::support::{Client, TestServer, bulk, error, eventually, server_path, status, text};
 
 /// The lines of a section as names and values.
 fn fields(client: &mut Client, section: &str) -> Vec<(String, String)> {
@@ -93,6 +93,8 @@ fn the_server_section_tells_which_process_this_is() {
     assert_eq!(value(&mut client, "server", "tcp_port"), server.port().to_string());
     assert_eq!(value(&mut client, "server", "hz"), "20");
     assert_eq!(value(&mut client, "server", "config_file"), "");
+    let program = std::fs::canonicalize(server_path()).expect("it is built");
+    assert_eq!(value(&mut client, "server", "executable"), program.to_string_lossy());
     assert_eq!(value(&mut client, "server", "os").split(' ').count(), 3);
     let with_file = TestServer::start_with_config("hz 20\n", &[]);
     let file = std::fs::canonicalize(with_file.folder().join("disque.conf")).expect("it is there");

@@ -25,7 +25,7 @@ const SHOW_FIELDS = [
 ]
 
 // How long a condition that is bound to come may take on a busy machine.
-const PATIENCE_MS = 10_000
+const PATIENCE_MS = 60_000
 
 /** Returns once `condition()` holds; fails after PATIENCE_MS. */
 async function waitUntil (condition, what) {

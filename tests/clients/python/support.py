@@ -33,7 +33,7 @@ QSTAT_FIELDS = (
 ).split()
 
 # How long a condition that is bound to come may take on a busy machine.
-PATIENCE_SECS = 10
+PATIENCE_SECS = 60
 
 
 def wait_until(condition, what, patience_secs=PATIENCE_SECS):
