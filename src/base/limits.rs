@@ -58,3 +58,8 @@ pub const BUS_PORT_OFFSET: u16 = 10_000;
 pub const CLIENT_PORT_MAX: u16 = u16::MAX - BUS_PORT_OFFSET;
 /// GETJOB fetches no further job once its reply has this many bytes.
 pub const GETJOB_REPLY_MAX: usize = 64 * 1024 * 1024;
+/// Memory of one reply that a client of ours reads, in bytes: a GETJOB of the largest job
+/// and all others that fit beside it is half of that.
+pub const REPLY_MAX: usize = 1024 * 1024 * 1024;
+/// Longest line of a reply. MONITOR shows a command in one, with its job's body.
+pub const REPLY_LINE_MAX: usize = 64 * 1024 * 1024;

@@ -2,16 +2,18 @@
 //!
 //! Bytes go in as they come, values come out whole. Nothing is read twice and nothing
 //! is allocated on the word of a length. Arrays within arrays wait on a stack of their
-//! own, of at most [`DEPTH_MAX`]: no reply of this server is deeper than three.
+//! own, of at most [`DEPTH_MAX`]: no reply of this server is deeper than three. Whatever a
+//! server sends, one reply takes about [`limits::REPLY_MAX`] bytes of memory at most.
 
 use std::fmt;
+use std::ops::Range;
 
 use crate::base::{limits, number};
 
 /// Arrays within arrays that are followed.
 pub const DEPTH_MAX: usize = 16;
 
-/// Elements for which room is made before they have come.
+/// Elements for which memory is reserved before they have come.
 const ELEMENTS_AHEAD: usize = 1024;
 
 /// One reply.
@@ -40,6 +42,7 @@ pub enum ReplyError {
     LineTooLong,
     TooDeep,
     MissingLineEnd,
+    TooLarge,
 }
 
 impl fmt::Display for ReplyError {
@@ -53,6 +56,7 @@ impl fmt::Display for ReplyError {
             Self::LineTooLong => f.write_str("a line of a reply is too long"),
             Self::TooDeep => f.write_str("a reply is nested too deeply"),
             Self::MissingLineEnd => f.write_str("a bulk string of a reply has no line end"),
+            Self::TooLarge => f.write_str("a reply is too large"),
         }
     }
 }
@@ -63,12 +67,22 @@ impl std::error::Error for ReplyError {}
 #[derive(Default)]
 pub struct ReplyReader {
     buffer: Vec<u8>,
-    /// Where the next line or the current bulk begins.
+    /// Where the next line or the rest of the current bulk begins.
     at: usize,
-    /// The length of the current bulk once its line has been read.
-    bulk_len: Option<usize>,
+    /// How many bytes from `at` on are known to hold no line end.
+    scanned: usize,
+    bulk: Option<PartialBulk>,
     /// Arrays and maps whose elements are still coming, the outermost first.
     open: Vec<Open>,
+    /// What the current reply takes so far, in bytes.
+    taken: usize,
+}
+
+/// A bulk string that is still coming.
+struct PartialBulk {
+    bytes: Vec<u8>,
+    /// Length of the bytes with their line end.
+    whole_len: usize,
 }
 
 struct Open {
@@ -94,6 +108,7 @@ impl ReplyReader {
     pub fn next_value(&mut self) -> Result<Option<Value>, ReplyError> {
         while let Some(piece) = self.next_piece()? {
             if let Some(value) = self.close(piece) {
+                self.taken = 0;
                 return Ok(Some(value));
             }
         }
@@ -105,21 +120,29 @@ impl ReplyReader {
     /// Reads one value that is no opened array or map.
     fn next_piece(&mut self) -> Result<Option<Value>, ReplyError> {
         loop {
-            if let Some(bulk_len) = self.bulk_len {
-                let rest = self.buffer.get(self.at..).unwrap_or_default();
-                let Some(bulk) = rest.get(..bulk_len + 2) else { return Ok(None) };
-                let bytes = bulk.strip_suffix(b"\r\n").ok_or(ReplyError::MissingLineEnd)?.to_vec();
-                self.at += bulk_len + 2;
-                self.bulk_len = None;
-                return Ok(Some(Value::Bulk(bytes)));
+            if let Some(bulk) = &mut self.bulk {
+                self.at += bulk.take(self.buffer.get(self.at..).unwrap_or_default());
+                if !bulk.is_whole() {
+                    return Ok(None);
+                }
+                let bulk = self.bulk.take().expect("there is one, and it is whole");
+                return bulk.finish().map(Value::Bulk).map(Some);
             }
-            let rest = self.buffer.get(self.at..).unwrap_or_default();
-            let Some(line) = find_line(rest)? else { return Ok(None) };
-            self.at += line.len() + 2;
-            let [kind, text @ ..] = line else { return Err(ReplyError::UnknownType(b'\r')) };
+            let Some(line) = self.next_line()? else { return Ok(None) };
+            let Some((kind, text)) = self.buffer.get(line).and_then(<[u8]>::split_first) else {
+                return Err(ReplyError::UnknownType(b'\r'));
+            };
             match kind {
-                b'+' => return Ok(Some(Value::Status(text.to_vec()))),
-                b'-' => return Ok(Some(Value::Error(text.to_vec()))),
+                b'+' | b'-' => {
+                    let text = text.to_vec();
+                    let is_error = *kind == b'-';
+                    self.reserve(text.len())?;
+                    return Ok(Some(if is_error {
+                        Value::Error(text)
+                    } else {
+                        Value::Status(text)
+                    }));
+                }
                 b':' => {
                     let value = parse_integer(text).ok_or(ReplyError::BadNumber)?;
                     return Ok(Some(Value::Integer(value)));
@@ -127,25 +150,66 @@ impl ReplyReader {
                 b'_' if text.is_empty() => return Ok(Some(Value::Null)),
                 b'$' => match parse_length(text)? {
                     None => return Ok(Some(Value::NullBulk)),
-                    Some(len) if len <= limits::BULK_MAX => self.bulk_len = Some(len),
+                    Some(len) if len <= limits::BULK_MAX => {
+                        self.reserve(len)?;
+                        self.bulk = Some(PartialBulk { bytes: Vec::new(), whole_len: len + 2 });
+                    }
                     Some(_) => return Err(ReplyError::BadLength),
                 },
                 b'*' => match parse_length(text)? {
                     None => return Ok(Some(Value::NullArray)),
                     Some(0) => return Ok(Some(Value::Array(Vec::new()))),
-                    Some(len) => open(&mut self.open, OpenKind::Array, len)?,
+                    Some(len) => self.open(OpenKind::Array, len)?,
                 },
                 b'%' => match parse_length(text)? {
                     Some(0) => return Ok(Some(Value::Map(Vec::new()))),
                     Some(len) => {
                         let len = len.checked_mul(2).ok_or(ReplyError::BadLength)?;
-                        open(&mut self.open, OpenKind::Map, len)?;
+                        self.open(OpenKind::Map, len)?;
                     }
                     None => return Err(ReplyError::BadLength),
                 },
                 other => return Err(ReplyError::UnknownType(*other)),
             }
         }
+    }
+
+    /// Moves past the next whole line. Returns where it stands in the buffer, without its end.
+    fn next_line(&mut self) -> Result<Option<Range<usize>>, ReplyError> {
+        let rest = self.buffer.get(self.at..).unwrap_or_default();
+        let unscanned = rest.get(self.scanned..).unwrap_or_default();
+        let end = memchr::memchr(b'\n', unscanned).map(|end| self.scanned + end);
+        if end.unwrap_or(rest.len()) > limits::REPLY_LINE_MAX {
+            return Err(ReplyError::LineTooLong);
+        }
+        let Some(end) = end else {
+            self.scanned = rest.len();
+            return Ok(None);
+        };
+        let line = rest.get(..end).and_then(|line| line.strip_suffix(b"\r"));
+        let line_len = line.ok_or(ReplyError::MissingLineEnd)?.len();
+        let start = self.at;
+        self.at += end + 1;
+        self.scanned = 0;
+        Ok(Some(start..start + line_len))
+    }
+
+    /// Counts so many bytes as taken by the current reply.
+    fn reserve(&mut self, len: usize) -> Result<(), ReplyError> {
+        self.taken = self.taken.saturating_add(len);
+        if self.taken > limits::REPLY_MAX { Err(ReplyError::TooLarge) } else { Ok(()) }
+    }
+
+    /// Begins an array or map of so many elements, whose memory is counted at once: what
+    /// could never be held is refused before it comes.
+    fn open(&mut self, kind: OpenKind, len: usize) -> Result<(), ReplyError> {
+        if self.open.len() == DEPTH_MAX {
+            return Err(ReplyError::TooDeep);
+        }
+        self.reserve(len.saturating_mul(size_of::<Value>()))?;
+        let elements = Vec::with_capacity(len.min(ELEMENTS_AHEAD));
+        self.open.push(Open { kind, remaining: len, elements });
+        Ok(())
     }
 
     /// Puts a value where it belongs, and closes what it completes; gives the value that is
@@ -172,25 +236,29 @@ impl ReplyReader {
     }
 }
 
-fn open(stack: &mut Vec<Open>, kind: OpenKind, len: usize) -> Result<(), ReplyError> {
-    if stack.len() == DEPTH_MAX {
-        return Err(ReplyError::TooDeep);
-    }
-    let elements = Vec::with_capacity(len.min(ELEMENTS_AHEAD));
-    stack.push(Open { kind, remaining: len, elements });
-    Ok(())
-}
-
-/// Gives the line at the beginning of `rest`, without its end.
-fn find_line(rest: &[u8]) -> Result<Option<&[u8]>, ReplyError> {
-    let window = rest.get(..=limits::INLINE_MAX).unwrap_or(rest);
-    match memchr::memchr(b'\n', window) {
-        Some(end) => {
-            let line = window.get(..end).unwrap_or_default();
-            line.strip_suffix(b"\r").map(Some).ok_or(ReplyError::MissingLineEnd)
+impl PartialBulk {
+    /// Moves what belongs to the bulk out of `rest`. Returns how much that is.
+    fn take(&mut self, rest: &[u8]) -> usize {
+        let missing = self.whole_len - self.bytes.len();
+        let part = rest.get(..missing).unwrap_or(rest);
+        if self.bytes.capacity() - self.bytes.len() < part.len() {
+            // Doubles, but never takes more than the bulk will need.
+            self.bytes.reserve_exact(self.bytes.len().max(part.len()).min(missing));
         }
-        None if rest.len() > limits::INLINE_MAX => Err(ReplyError::LineTooLong),
-        None => Ok(None),
+        self.bytes.extend_from_slice(part);
+        part.len()
+    }
+
+    fn is_whole(&self) -> bool {
+        self.bytes.len() == self.whole_len
+    }
+
+    fn finish(mut self) -> Result<Vec<u8>, ReplyError> {
+        match self.bytes.as_slice() {
+            [.., b'\r', b'\n'] => self.bytes.truncate(self.whole_len - 2),
+            _ => return Err(ReplyError::MissingLineEnd),
+        }
+        Ok(self.bytes)
     }
 }
 
@@ -241,18 +309,28 @@ mod tests {
             (b"%9223372036854775808\r\n", ReplyError::BadLength),
             (b"$1\r\nabc", ReplyError::MissingLineEnd),
             (b"+OK\n", ReplyError::MissingLineEnd),
-            (&b"+".repeat(limits::INLINE_MAX + 1), ReplyError::LineTooLong),
-            (&b"*1\r\n".repeat(DEPTH_MAX + 1), ReplyError::TooDeep),
+            (&b"+".repeat(limits::REPLY_LINE_MAX + 1), ReplyError::LineTooLong),
+            (&b"*1\r\n".repeat(1_000_000), ReplyError::TooDeep),
+            (b"*99999999999\r\n", ReplyError::TooLarge),
         ] {
             assert_eq!(read_all(&[text]), Err(error), "{}", text.escape_ascii());
         }
     }
 
     #[test]
-    fn a_huge_length_costs_nothing_until_its_elements_come() {
+    fn a_length_costs_nothing_until_its_bytes_come() {
         let mut reader = ReplyReader::default();
-        reader.feed(b"*99999999999\r\n:1\r\n");
+        reader.feed(b"*10000000\r\n$536870000\r\nabc");
         assert_eq!(reader.next_value(), Ok(None));
+        assert!(reader.open[0].elements.capacity() <= ELEMENTS_AHEAD);
+        assert!(reader.bulk.is_some_and(|bulk| bulk.bytes.capacity() < 100));
+    }
+
+    #[test]
+    fn parts_that_each_are_allowed_may_be_too_much_together() {
+        let half = limits::REPLY_MAX / size_of::<Value>() / 2 + 1;
+        let text = format!("*2\r\n*{half}\r\n*{half}\r\n");
+        assert_eq!(read_all(&[text.as_bytes()]), Err(ReplyError::TooLarge));
     }
 
     fn any_value() -> impl Strategy<Value = Value> {
