@@ -4,8 +4,14 @@
 //! `cli/conversation.txt` holds commands and replies of every shape; the `.golden` files
 //! beside it hold what the C client printed for them in each form (JSON is ours).
 
+#[path = "cli/check.rs"]
+mod check;
 #[path = "cli/fake_server.rs"]
 mod fake_server;
+#[path = "cli/hostile.rs"]
+mod hostile;
+#[path = "cli/interactive.rs"]
+mod interactive;
 #[path = "cli/real_nodes.rs"]
 mod real_nodes;
 #[path = "integration/support.rs"]
@@ -17,7 +23,6 @@ mod terminal;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
 use std::process::{Command, Output};
-use std::time::Duration;
 
 use disque::proto::quoting;
 use fake_server::{Answer, FakeServer, bulk, listen};
@@ -154,11 +159,24 @@ fn a_password_comes_from_the_option_or_the_environment() {
     assert_eq!(told_by(command).2, 0);
     assert_eq!(server.requests(), [vec!["AUTH", "given"], vec!["ping"]]);
 
+    // Who wants none serves whoever gives one.
+    let server =
+        FakeServer::with_replies(&[b"-ERR no password is set\r\n", b"+PONG\r\n", b"+OK\r\n"]);
+    assert_eq!(told_by(client(server.port, "-a needless x")), ("OK\n".into(), String::new(), 0));
+}
+
+#[test]
+fn a_refused_password_ends_every_mode_with_the_servers_reason() {
+    let sentence = "AUTH failed: ERR invalid password. Give the right password in DISQUE_AUTH or \
+                    with --askpass.\n";
+    for mode in ["ping", "--latency", "--stat", "--pipe", "queues", "nodes", "cluster check", ""] {
+        let server = FakeServer::with_replies(&[b"-ERR invalid password\r\n", b"-NOAUTH no\r\n"]);
+        let told = told_by(client(server.port, &format!("-a wrong {mode}")));
+        assert_eq!(told, (String::new(), sentence.into(), 1), "{mode}");
+    }
     let server = FakeServer::with_replies(&[b"-ERR invalid password\r\n", b"-NOAUTH no\r\n"]);
-    let (stdout, stderr, status) = told_by(client(server.port, "-a wrong ping"));
-    assert_eq!(stdout, "NOAUTH no\n\n");
-    assert_eq!(stderr, "AUTH failed: ERR invalid password\n");
-    assert_eq!(status, 0);
+    let told = told_by(client(server.port, "-a wrong --check"));
+    assert_eq!(told, (format!("CRITICAL: {sentence}"), String::new(), 2));
 }
 
 #[test]
@@ -245,12 +263,6 @@ fn options_that_do_not_exist_end_with_1_and_those_without_use_with_2() {
          queues first.\n"
     );
     assert_eq!(status, 2);
-    let (stdout, stderr, status) = told_by(client(1, "--help"));
-    assert!(stdout.is_empty() && stderr.contains("Usage: disque [OPTIONS]"), "{stderr}");
-    assert_eq!(status, 1);
-    let (stdout, _, status) = told_by(client(1, "--version"));
-    assert!(stdout.starts_with(concat!("disque ", env!("CARGO_PKG_VERSION"))), "{stdout}");
-    assert_eq!((stdout.lines().count(), status), (1, 0));
 }
 
 #[test]
@@ -365,124 +377,7 @@ fn pipe_gives_up_when_nothing_comes() {
     });
     let (stdout, stderr, status) = told(&run(client(port, "--pipe --pipe-timeout 1"), b"PING\r\n"));
     assert!(stdout.ends_with("errors: 1, replies: 0\n"), "{stdout}");
-    assert_eq!((stderr.as_str(), status), ("No replies for 1 seconds: exiting.\n", 1));
-}
-
-/// The replies to what `--check` asks: INFO, CONFIG GET maxmemory, CLUSTER NODES.
-fn check_server(info: &str, nodes: &str) -> FakeServer {
-    let answers = [
-        bulk(&format!("registered_jobs:5\r\nregistered_queues:2\r\n{info}\r\n")),
-        [b"*2\r\n".to_vec(), bulk("maxmemory"), bulk("1000")].concat(),
-        bulk(nodes),
-    ];
-    FakeServer::with_answers(vec![answers.into_iter().map(Answer::Say).collect()])
-}
-
-#[test]
-fn check_tells_the_health_in_one_line_and_a_status() {
-    let me = "aaaaaaaaaa :7711 myself 0 0 connected\n";
-    let good = "bbbbbbbbbb 10.0.0.2:7711 noflags 0 0 connected\n";
-    let lost = "cccccccccc 10.0.0.3:7711 fail 0 0 disconnected\n";
-    let cluster = |lines: &[&str]| lines.concat();
-    let cases = [
-        (
-            "used_memory:100",
-            cluster(&[me]),
-            "OK: 1 nodes, memory 10% of 1000B, 5 jobs in 2 queues",
-            0,
-        ),
-        (
-            "used_memory:800",
-            cluster(&[me]),
-            "WARNING: memory 80% of 1000B: new jobs go to other nodes",
-            1,
-        ),
-        (
-            "used_memory:960",
-            cluster(&[me]),
-            "CRITICAL: memory 96% of 1000B: new jobs are refused",
-            2,
-        ),
-        (
-            "used_memory:1",
-            cluster(&[me, good, lost]),
-            "WARNING: 1 of 3 nodes out of reach: cccccccc 10.0.0.3:7711 failing",
-            1,
-        ),
-        (
-            "used_memory:1",
-            cluster(&[me, lost]),
-            "CRITICAL: 1 of 2 nodes out of reach: cccccccc 10.0.0.3:7711 failing",
-            2,
-        ),
-        (
-            "aof_last_write_status:err",
-            cluster(&[me]),
-            "CRITICAL: cannot write the append only file: make room on the disk and see the log",
-            2,
-        ),
-        (
-            "aof_last_bgrewrite_status:err",
-            cluster(&["aaaaaaaaaa :7711 myself,leaving 0 0 connected\n"]),
-            "WARNING: the last rewrite of the append only file failed: see the log; this node is \
-             leaving the cluster",
-            1,
-        ),
-        ("loading:1", cluster(&[me]), "CRITICAL: still loading the append only file", 2),
-    ];
-    for (info, nodes, line, status) in cases {
-        let server = check_server(info, &nodes);
-        let told = told_by(client(server.port, "--check"));
-        assert_eq!(told, (format!("{line}\n"), String::new(), status));
-    }
-}
-
-#[test]
-fn a_missing_password_is_asked_for() {
-    let server = FakeServer::with_replies(&[b"-NOAUTH Authentication required.\r\n"]);
-    let (stdout, _, status) = told_by(client(server.port, "--check"));
-    assert_eq!(
-        stdout,
-        "CRITICAL: ERROR: NOAUTH Authentication required. Give the password in DISQUE_AUTH or \
-         with --askpass.\n"
-    );
-    assert_eq!(status, 2);
-}
-
-#[test]
-fn check_looks_at_queues_only_with_a_limit() {
-    let (_, stderr, status) = told_by(client(1, "--check mail"));
-    assert_eq!(stderr, "Queues are checked against a limit: give --max-length or --max-age.\n");
-    assert_eq!(status, 2);
-}
-
-#[test]
-fn check_warns_of_long_queues_and_old_jobs() {
-    let field = |name: &str, value: &str| [bulk(name), value.as_bytes().to_vec()].concat();
-    let stat = [b"*4\r\n".to_vec(), field("len", ":12\r\n"), field("pause", "$4\r\nnone\r\n")];
-    let peek = [b"*1\r\n*3\r\n".to_vec(), bulk("mail"), bulk("the ID"), bulk("body")];
-    let show = [b"*2\r\n".to_vec(), field("ctime", ":1000000000000000007\r\n")];
-    let time = [b"*2\r\n".to_vec(), bulk("1000000125"), bulk("900000")];
-    let health = [
-        bulk("used_memory:1\r\n"),
-        b"-ERR unknown command 'CONFIG'\r\n".to_vec(),
-        bulk("aaaaaaaaaa :7711 myself 0 0 connected\n"),
-    ];
-    let queue = [stat.concat(), peek.concat(), show.concat(), time.concat()];
-    let answers = health.into_iter().chain(queue).map(Answer::Say).collect();
-    let server = FakeServer::with_answers(vec![answers]);
-    let (stdout, stderr, status) =
-        told_by(client(server.port, "--max-length 10 --max-age 60 --check mail"));
-    assert_eq!(
-        stdout,
-        "WARNING: queue mail holds 12 jobs, over 10, queue mail has a job 2m05s old, over 60s\n"
-    );
-    assert_eq!((stderr.as_str(), status), ("", 1));
-    let asked = server.requests();
-    assert_eq!(
-        asked[3..],
-        [vec!["QSTAT", "mail"], vec!["QPEEK", "mail", "1"], vec!["SHOW", "the ID"], vec!["TIME"]]
-    );
+    assert_eq!((stderr.as_str(), status), ("No replies for 1 second: exiting.\n", 1));
 }
 
 #[test]
@@ -502,100 +397,4 @@ fn a_pipe_without_a_server_reports_every_line_and_connects_for_each() {
     ]);
     let output = run(client(server.port, ""), b"a\n\"open\nb\n\nquit\nc\n");
     assert_eq!(told(&output), ("one\nInvalid argument(s)\ntwo\n".into(), String::new(), 0));
-}
-
-/// An interactive client with an own home directory.
-fn interactive(server: &FakeServer, home: &tempfile::TempDir) -> Terminal {
-    let mut command = client(server.port, "");
-    command.env("HOME", home.path());
-    Terminal::run(command)
-}
-
-#[test]
-fn the_prompt_names_the_server_and_replies_are_in_the_standard_form() {
-    let home = tempfile::tempdir().expect("a folder");
-    let server = FakeServer::with_replies(&[b":3\r\n", b"+PONG\r\n", b"+PONG\r\n", b"+OK\r\n"]);
-    let prompt = format!("127.0.0.1:{}> ", server.port);
-    let mut terminal = interactive(&server, &home);
-    terminal.wait_for(&prompt);
-    terminal.type_keys("qlen q\r");
-    terminal.wait_for("\r\n(integer) 3\r\n");
-    terminal.wait_for(&prompt);
-    terminal.type_keys("2 ping\r");
-    terminal.wait_for("\r\nPONG\r\nPONG\r\n");
-    terminal.wait_for(&prompt);
-    terminal.type_keys("\"open\r");
-    terminal.wait_for("\r\nInvalid argument(s)\r\n");
-    terminal.wait_for(&prompt);
-    terminal.type_keys("auth hidden\r");
-    terminal.wait_for("\r\nOK\r\n");
-    terminal.wait_for(&prompt);
-    terminal.type_keys("quit\r");
-    assert_eq!(terminal.wait_for_end().0, Some(0));
-    let history = std::fs::read_to_string(home.path().join(".disque_history")).expect("a file");
-    assert_eq!(history, "qlen q\n2 ping\n\"open\nquit\n");
-}
-
-#[test]
-fn tab_completes_commands_and_help_topics_and_up_recalls() {
-    let home = tempfile::tempdir().expect("a folder");
-    std::fs::write(home.path().join(".disque_history"), "old line\n").expect("a file");
-    let server = FakeServer::with_replies(&[b"+PONG\r\n", b"+recalled\r\n"]);
-    let mut terminal = interactive(&server, &home);
-    terminal.wait_for("> ");
-    terminal.type_keys("pin\t\r");
-    terminal.wait_for("\r\nPONG\r\n");
-    terminal.wait_for("> ");
-    terminal.type_keys("\x1b[A\x1b[A\r");
-    terminal.wait_for("\r\nrecalled\r\n");
-    terminal.wait_for("> ");
-    terminal.type_keys("help @qu\t\r");
-    terminal.wait_for("help @queues");
-    terminal.wait_for("\x1b[1mQLEN\x1b[0m \x1b[90mqueue\x1b[0m\r\r\n");
-    terminal.wait_for("> ");
-    terminal.type_keys("clear\r");
-    terminal.wait_for("\x1b[H\x1b[2J");
-    terminal.wait_for("> ");
-    terminal.type_keys("\x04");
-    assert_eq!(terminal.wait_for_end().0, Some(0));
-    assert_eq!(server.requests(), [vec!["PING"], vec!["old", "line"]]);
-}
-
-#[test]
-fn a_slow_command_shows_its_time() {
-    let home = tempfile::tempdir().expect("a folder");
-    let slow = Answer::SayAfter(Duration::from_millis(510), b"+late\r\n".to_vec());
-    let server = FakeServer::with_answers(vec![vec![slow, Answer::Say(b"+soon\r\n".to_vec())]]);
-    let mut terminal = interactive(&server, &home);
-    terminal.wait_for("> ");
-    terminal.type_keys("a\r");
-    terminal.wait_for("\r\nlate\r\n(");
-    assert!(terminal.wait_for("s)\r\n").parse::<f64>().is_ok_and(|secs| secs >= 0.5));
-    terminal.type_keys("exit\r");
-    assert_eq!(terminal.wait_for_end().0, Some(0));
-}
-
-#[test]
-fn a_lost_server_is_connected_to_again_and_connect_changes_it() {
-    let home = tempfile::tempdir().expect("a folder");
-    let one = |text: &str| vec![Answer::Say(format!("+{text}\r\n").into_bytes())];
-    let server = FakeServer::with_answers(vec![one("first"), one("second"), one("third")]);
-    let mut terminal = interactive(&server, &home);
-    terminal.wait_for("> ");
-    terminal.type_keys("a\r");
-    terminal.wait_for("\r\nfirst\r\n");
-    terminal.wait_for("> ");
-    terminal.type_keys("b\r");
-    terminal.wait_for("\r\nsecond\r\n");
-    terminal.wait_for("> ");
-    terminal.type_keys("connect 127.0.0.1 1\r");
-    terminal.wait_for("Could not connect to Disque at 127.0.0.1:1: Connection refused\r\n");
-    terminal.wait_for("not connected> ");
-    terminal.type_keys(&format!("connect 127.0.0.1 {}\r", server.port));
-    terminal.wait_for(&format!("127.0.0.1:{}> ", server.port));
-    terminal.type_keys("c\r");
-    terminal.wait_for("\r\nthird\r\n");
-    terminal.type_keys("quit\r");
-    assert_eq!(terminal.wait_for_end().0, Some(0));
-    assert_eq!(server.requests(), [["a"], ["b"], ["b"], ["c"]]);
 }

@@ -1,26 +1,31 @@
-//! `--check`: the health of one node in one line, for probes and humans in a hurry.
+//! `--check`: the health of a cluster in one line, for probes and humans in a hurry.
+//!
+//! One node is asked for the others, and all are looked at; with `--local` that node alone.
 //!
 //! ```text
-//! critical (2)  no answer, a refused login, loading, no write to the append only file,
-//!               memory over 95 %, half of the cluster or more out of reach
-//! warning  (1)  memory over 75 %, some peers out of reach, a failed rewrite, leaving,
-//!               a queue over --max-length or --max-age
+//! critical (2)  the node cannot be asked, or a job added there without options would be
+//!               refused; half of the cluster or more is out of reach; two servers have one
+//!               ID; a queue that was named is paused for input
+//! warning  (1)  another node cannot be asked or would refuse jobs; memory over 75 %; a peer
+//!               out of reach; a failed rewrite; a node is leaving; a queue is over
+//!               --max-length or --max-age, paused, or known to no node
 //! ```
 
-use super::connection::ServerConnection;
+use std::collections::BTreeMap;
+
+use super::condition::{MEMORY_NO_COPIES, NodeCondition};
 use super::failure::Failure;
 use super::info::Info;
-use super::nodes::{self, NodePeer, short};
-use super::options::{CliOptions, QueueLimits};
-use super::queues::{self, shown_age, shown_name};
+use super::json;
+use super::nodes::{self, NodeView, short};
+use super::options::{CheckScope, CliOptions, QueueLimits};
+use super::output::PrintForm;
+use super::survey::{QueueNumbers, Survey};
+use super::table::{counted, shown_age, shown_name};
 use super::terminal;
 use crate::base::number::human_bytes;
-use crate::proto::reply_reader::Value;
 
-/// Shares of maxmemory, in percent, above which a node stops taking copies and refuses jobs.
-const MEMORY_WARNING: i64 = 75;
-const MEMORY_CRITICAL: i64 = 95;
-/// Queues named in the line; more are counted.
+/// Nodes or queues named for one reason; more are counted.
 const NAMED_MAX: usize = 5;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,165 +43,284 @@ impl Severity {
             Severity::Critical => 2,
         }
     }
+
+    fn word(self) -> &'static str {
+        match self {
+            Severity::Ok => "OK",
+            Severity::Warning => "WARNING",
+            Severity::Critical => "CRITICAL",
+        }
+    }
 }
 
-/// What was found, the worst of it, and why.
+/// What was found, and what there is to say when that is nothing.
+#[derive(Default)]
 struct HealthVerdict {
-    severity: Severity,
-    reasons: Vec<String>,
+    reasons: Vec<(Severity, String)>,
+    summary: String,
 }
 
 impl HealthVerdict {
-    fn add(&mut self, severity: Severity, reason: String) {
-        self.severity = self.severity.max(severity);
-        self.reasons.push(reason);
+    fn add(&mut self, severity: Severity, reason: impl Into<String>) {
+        self.reasons.push((severity, reason.into()));
     }
 
-    fn line(&self, summary: &str) -> String {
-        let word = match self.severity {
-            Severity::Ok => return format!("OK: {summary}\n"),
-            Severity::Warning => "WARNING",
-            Severity::Critical => "CRITICAL",
-        };
-        format!("{word}: {}\n", self.reasons.join("; "))
+    /// Returns the worst of what was found.
+    fn severity(&self) -> Severity {
+        self.reasons.iter().map(|(severity, _)| *severity).max().unwrap_or(Severity::Ok)
+    }
+
+    /// Renders one line, whatever servers have put into it. The worst reason comes first.
+    fn line(&self) -> String {
+        let mut reasons: Vec<&(Severity, String)> = self.reasons.iter().collect();
+        reasons.sort_by_key(|(severity, _)| std::cmp::Reverse(*severity));
+        let texts: Vec<&str> = reasons.iter().map(|(_, text)| text.as_str()).collect();
+        let text = if texts.is_empty() { self.summary.clone() } else { texts.join("; ") };
+        format!("{}: {}\n", self.severity().word(), terminal::one_line(&text))
+    }
+
+    fn json(&self) -> Vec<u8> {
+        let mut out = b"{\"status\":".to_vec();
+        json::write_string(self.severity().word(), &mut out);
+        out.extend_from_slice(b",\"summary\":");
+        json::write_string(&self.summary, &mut out);
+        out.extend_from_slice(b",\"reasons\":[");
+        for (index, (severity, text)) in self.reasons.iter().enumerate() {
+            out.extend_from_slice(if index == 0 { b"{\"status\":" } else { b",{\"status\":" });
+            json::write_string(severity.word(), &mut out);
+            out.extend_from_slice(b",\"reason\":");
+            json::write_string(text, &mut out);
+            out.push(b'}');
+        }
+        out.extend_from_slice(b"]}\n");
+        out
     }
 }
 
-/// Examines the node and prints the line. Returns the severity as exit status.
+/// Examines the cluster and prints the line. Returns the severity as exit status.
 pub fn run(options: &CliOptions) -> Result<u8, Failure> {
-    let limits = options.queue_limits;
-    if limits == QueueLimits::default() && !options.command.is_empty() {
-        return Err(Failure::Unsupported(
-            "Queues are checked against a limit: give --max-length or --max-age.".to_string(),
-        ));
+    let mut verdict = HealthVerdict::default();
+    match examine(options, &mut verdict) {
+        Err(failure @ Failure::Interrupted) => return Err(failure),
+        Err(failure) => verdict.add(Severity::Critical, failure.to_string()),
+        Ok(()) => {}
     }
-    let mut verdict = HealthVerdict { severity: Severity::Ok, reasons: Vec::new() };
-    let summary = match examine(options, &mut verdict) {
-        Ok(summary) => summary,
-        Err(failure) => {
-            terminal::print(format!("CRITICAL: {failure}\n"))?;
-            return Ok(Severity::Critical.status());
+    terminal::print(match options.format.form {
+        PrintForm::Json => verdict.json(),
+        _ => verdict.line().into_bytes(),
+    })?;
+    Ok(verdict.severity().status())
+}
+
+fn examine(options: &CliOptions, verdict: &mut HealthVerdict) -> Result<(), Failure> {
+    let mut nodes = match options.check_scope {
+        CheckScope::Cluster => nodes::find(options)?,
+        CheckScope::Local => vec![nodes::find_one(options)?],
+    };
+    let conditions = nodes::ask(&mut nodes, NodeCondition::read)?;
+    let entry = match conditions.first() {
+        Some(Ok(entry)) => entry,
+        Some(Err(reason)) => return Err(Failure::Told(reason.clone())),
+        None => return Err(Failure::Closed),
+    };
+    for (severity, text) in node_reasons(entry) {
+        verdict.add(severity, text);
+    }
+    examine_peers(&nodes, &conditions, entry, verdict);
+    examine_others(&nodes, &conditions, verdict);
+    let reached: Vec<&NodeCondition> = conditions.iter().flatten().collect();
+    verdict.summary = summary(options.check_scope, entry, &reached);
+    examine_queues(&mut nodes, options, verdict)
+}
+
+/// What there is to say of healthy nodes.
+fn summary(scope: CheckScope, entry: &NodeCondition, reached: &[&NodeCondition]) -> String {
+    let fullest = reached
+        .iter()
+        .filter_map(|condition| Some((condition.memory_percent()?, condition.memory_max?)))
+        .max();
+    let memory = match fullest {
+        Some((percent, max)) if reached.len() == 1 => {
+            format!("memory {percent}% of {}", human_bytes(max))
+        }
+        Some((percent, _)) => format!("memory at most {percent}%"),
+        None => {
+            let used = reached.iter().map(|condition| condition.memory_used());
+            format!("{} of memory used", human_bytes(used.fold(0, u64::saturating_add)))
         }
     };
-    terminal::print(verdict.line(&summary))?;
-    Ok(verdict.severity.status())
+    let jobs = reached.iter().map(|condition| condition.info.number("registered_jobs"));
+    let jobs = jobs.fold(0, u64::saturating_add);
+    if let [condition] = reached {
+        let queues = counted(condition.info.number("registered_queues"), "queue");
+        let nodes = match scope {
+            CheckScope::Cluster => counted(1, "node"),
+            CheckScope::Local => {
+                format!("1 of {}", counted(entry.members().count() as u64, "node"))
+            }
+        };
+        return format!("{nodes}, {memory}, {} in {queues}", counted(jobs, "job"));
+    }
+    format!("{}, {memory}, {jobs} copies of jobs", counted(reached.len() as u64, "node"))
 }
 
-/// Looks at everything. Returns the line of a healthy node.
-fn examine(options: &CliOptions, verdict: &mut HealthVerdict) -> Result<String, Failure> {
-    let mut connection = nodes::open(&options.address, options)?;
-    let info = Info::read(&mut connection)?;
-    if info.field("loading") == Some("1") {
-        verdict.add(Severity::Critical, "still loading the append only file".to_string());
-        return Ok(String::new());
+/// Looks for nodes out of reach, of the first node or of this tool, and for copied IDs.
+fn examine_peers(
+    nodes: &[NodeView],
+    conditions: &[Result<NodeCondition, String>],
+    entry: &NodeCondition,
+    verdict: &mut HealthVerdict,
+) {
+    let lost: Vec<(&str, String)> = entry
+        .members()
+        .filter_map(|peer| {
+            let trouble = peer.trouble()?;
+            Some((peer.id.as_str(), format!("{} {} {trouble}", short(&peer.id), peer.address)))
+        })
+        .collect();
+    let known = entry.members().count();
+    if !lost.is_empty() {
+        let severity = if lost.len() * 2 >= known { Severity::Critical } else { Severity::Warning };
+        let nodes = counted(known as u64, "node");
+        let named = some_of(lost.iter().map(|(_, text)| text.clone()).collect());
+        verdict.add(severity, format!("{} of {nodes} out of reach: {named}", lost.len()));
     }
-    if info.field("aof_last_write_status") == Some("err") {
-        let text = "cannot write the append only file: make room on the disk and see the log";
-        verdict.add(Severity::Critical, text.to_string());
+    let mut unasked = Vec::new();
+    for (node, condition) in nodes.iter().zip(conditions) {
+        if let Err(reason) = condition
+            && lost.iter().all(|(id, _)| *id != node.id)
+        {
+            unasked.push(format!("{}: {reason}", node.label()));
+        }
+        if let Some(text) = nodes::copied_id(node, nodes) {
+            verdict.add(Severity::Critical, text);
+        }
     }
-    if info.field("aof_last_bgrewrite_status") == Some("err") {
-        let text = "the last rewrite of the append only file failed: see the log";
-        verdict.add(Severity::Warning, text.to_string());
+    if !unasked.is_empty() {
+        let text = format!("cannot be asked from here: node {}", some_of(unasked));
+        verdict.add(Severity::Warning, text);
     }
-    let memory = examine_memory(&mut connection, &info, verdict)?;
-    let peers = examine_peers(&mut connection, verdict)?;
-    examine_queues(&mut connection, options, verdict)?;
-    Ok(format!(
-        "{peers}, {memory}, {} jobs in {} queues",
-        info.number("registered_jobs"),
-        info.number("registered_queues")
+}
+
+/// Finds what is wrong with one node by itself.
+fn node_reasons(condition: &NodeCondition) -> Vec<(Severity, String)> {
+    let mut reasons = Vec::new();
+    let refusal = condition.refusal();
+    if condition.is_leaving() && refusal.is_none() {
+        reasons.push((Severity::Warning, "leaving the cluster".to_string()));
+    }
+    if let Some(refusal) = refusal {
+        reasons.push((Severity::Critical, refusal));
+    } else if let (Some(percent), Some(max)) = (condition.memory_percent(), condition.memory_max)
+        && percent >= MEMORY_NO_COPIES
+    {
+        let text = format!("memory {percent}% of {}: new jobs go to other nodes", human_bytes(max));
+        reasons.push((Severity::Warning, text));
+    }
+    if let Some(text) = rewrite_failure(&condition.info) {
+        reasons.push((Severity::Warning, text));
+    }
+    reasons
+}
+
+/// Says how rewrites of the append only file fail, if they do. A C server has the status alone.
+fn rewrite_failure(info: &Info) -> Option<String> {
+    if info.field("aof_last_bgrewrite_status") != Some("err") {
+        return None;
+    }
+    let Some(error) = info.field("aof_last_bgrewrite_error") else {
+        return Some("the last rewrite of the append only file failed: see the log".to_string());
+    };
+    Some(format!(
+        "{} of the append only file failed, the next is due in {} s: {error}",
+        counted(info.number("aof_rewrites_consecutive_failures"), "rewrite"),
+        info.number("aof_rewrite_pause_sec"),
     ))
 }
 
-fn examine_memory(
-    connection: &mut ServerConnection,
-    info: &Info,
+/// Finds what is wrong with the other nodes. Those with the same trouble are named together,
+/// and it is a warning: clients can go to another node.
+fn examine_others(
+    nodes: &[NodeView],
+    conditions: &[Result<NodeCondition, String>],
     verdict: &mut HealthVerdict,
-) -> Result<String, Failure> {
-    let used = info.number("used_memory");
-    let reply = connection.call(&["CONFIG", "GET", "maxmemory"])?;
-    let limit: i64 = match &reply {
-        Value::Array(items) => match items.as_slice() {
-            [_, Value::Bulk(digits)] => String::from_utf8_lossy(digits).parse().unwrap_or(0),
-            _ => 0,
-        },
-        // CONFIG may be renamed away: then only the used part is known.
-        _ => 0,
-    };
-    if limit <= 0 {
-        return Ok(format!("{} of memory used", human_bytes(used.unsigned_abs())));
+) {
+    let mut by_text: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (node, condition) in nodes.iter().zip(conditions).skip(1) {
+        let reasons = condition.iter().flat_map(node_reasons);
+        for (_, text) in reasons {
+            by_text.entry(text).or_default().push(node.label());
+        }
     }
-    let percent = used.saturating_mul(100) / limit;
-    let text = format!("memory {percent}% of {}", human_bytes(limit.unsigned_abs()));
-    if percent >= MEMORY_CRITICAL {
-        verdict.add(Severity::Critical, format!("{text}: new jobs are refused"));
-    } else if percent >= MEMORY_WARNING {
-        verdict.add(Severity::Warning, format!("{text}: new jobs go to other nodes"));
+    for (text, labels) in by_text {
+        verdict.add(Severity::Warning, format!("node {}: {text}", some_of(labels)));
     }
-    Ok(text)
 }
 
-fn examine_peers(
-    connection: &mut ServerConnection,
-    verdict: &mut HealthVerdict,
-) -> Result<String, Failure> {
-    let view = nodes::view(connection)?;
-    if view.iter().any(|peer| peer.has("myself") && peer.has("leaving")) {
-        verdict.add(Severity::Warning, "this node is leaving the cluster".to_string());
+/// Names the first few of many, and counts the rest.
+fn some_of(mut names: Vec<String>) -> String {
+    let more = names.len().saturating_sub(NAMED_MAX);
+    names.truncate(NAMED_MAX);
+    if more > 0 {
+        names.push(format!("{more} more"));
     }
-    // A handshake is somebody who may join, and nobody who is missed.
-    let view: Vec<NodePeer> = view.into_iter().filter(|peer| !peer.has("handshake")).collect();
-    let lost: Vec<String> = view
-        .iter()
-        .filter_map(|peer| {
-            let trouble = peer.trouble()?;
-            Some(format!("{} {} {trouble}", short(&peer.id), peer.address))
-        })
-        .collect();
-    if !lost.is_empty() {
-        let severity =
-            if lost.len() * 2 >= view.len() { Severity::Critical } else { Severity::Warning };
-        verdict.add(
-            severity,
-            format!("{} of {} nodes out of reach: {}", lost.len(), view.len(), lost.join(", ")),
-        );
-    }
-    Ok(format!("{} nodes", view.len()))
+    names.join(", ")
 }
 
+/// Looks at the queues that were named, or at all when there is a limit for them.
 fn examine_queues(
-    connection: &mut ServerConnection,
+    nodes: &mut [NodeView],
     options: &CliOptions,
     verdict: &mut HealthVerdict,
 ) -> Result<(), Failure> {
-    let limits = options.queue_limits;
-    if limits == QueueLimits::default() {
+    let (patterns, limits) = (&options.command, options.queue_limits);
+    if patterns.is_empty() && limits == QueueLimits::default() {
         return Ok(());
     }
-    let names = if options.command.is_empty() {
-        queues::queue_names(connection)?
-    } else {
-        options.command.clone()
-    };
+    let survey = Survey::take(nodes, patterns)?;
+    for (label, reason) in &survey.left_out {
+        // Who could not be reached at all has been named already.
+        if nodes.iter().any(|node| node.label() == *label && node.connection.is_ok()) {
+            verdict.add(Severity::Warning, format!("without the queues of node {label}: {reason}"));
+        }
+    }
+    for pattern in survey.unmatched(patterns) {
+        let text = format!("queue {} is known to no node", shown_name(pattern));
+        verdict.add(Severity::Warning, text);
+    }
+    let is_named = !patterns.is_empty();
     let mut over = Vec::new();
-    for (name, numbers) in queues::numbers_of(connection, &names)? {
-        let name = shown_name(&name);
+    for (name, numbers) in total(&survey) {
+        let name = shown_name(name);
         if let Some(max) = limits.length_max.filter(|max| numbers.length > *max) {
-            over.push(format!("queue {name} holds {} jobs, over {max}", numbers.length));
+            let jobs = counted(numbers.length, "job");
+            over.push(format!("queue {name} holds {jobs}, over {max}"));
         }
         if let (Some(age), Some(max)) = (numbers.oldest_age, limits.age_max_secs)
             && age.as_secs() > max
         {
             over.push(format!("queue {name} has a job {} old, over {max}s", shown_age(age)));
         }
+        if numbers.pause.is_in {
+            let severity = if is_named { Severity::Critical } else { Severity::Warning };
+            verdict.add(severity, format!("queue {name} is paused for input: ADDJOB is refused"));
+        }
+        if numbers.pause.is_out {
+            let text = format!("queue {name} is paused for output: GETJOB gets nothing");
+            verdict.add(Severity::Warning, text);
+        }
     }
     if !over.is_empty() {
-        let more = over.len().saturating_sub(NAMED_MAX);
-        over.truncate(NAMED_MAX);
-        if more > 0 {
-            over.push(format!("{more} more"));
-        }
-        verdict.add(Severity::Warning, over.join(", "));
+        verdict.add(Severity::Warning, some_of(over));
     }
     Ok(())
+}
+
+/// Adds up what all nodes say of each queue. It is paused when it is so on one node.
+fn total(survey: &Survey) -> BTreeMap<&[u8], QueueNumbers> {
+    let mut total: BTreeMap<&[u8], QueueNumbers> = BTreeMap::new();
+    for (name, numbers) in survey.nodes.values().flatten() {
+        total.entry(name).or_default().add(numbers);
+    }
+    total
 }

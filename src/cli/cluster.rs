@@ -1,24 +1,45 @@
-//! `cluster create` and `cluster check`: several nodes looked at together.
+//! `cluster create`, `cluster check` and `cluster forget`: several nodes seen together.
 //!
 //! Create introduces nodes to each other with CLUSTER MEET and waits until every one sees
-//! every other. Check asks each node for its view and names what does not agree.
+//! every other. Check asks each node for its view and names what does not agree. Forget is
+//! CLUSTER FORGET for people, who know a node by its address.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::connection::{ServerAddress, ServerConnection};
+use super::address::ServerAddress;
+use super::connection::ServerConnection;
 use super::failure::{Failure, STATUS_FAILED};
 use super::info::text_of;
-use super::nodes::{self, short};
+use super::nodes::{self, NodePeer, NodeView, short};
 use super::options::CliOptions;
-use super::terminal;
+use super::session;
+use super::table::{Align, Cell, TableColumn, TextTable, counted};
+use super::{terminal, wait};
 use crate::base::limits::BUS_PORT_OFFSET;
 
 /// Time the nodes get to find each other: two handshake timeouts of the default settings.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time between two looks at the nodes.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Time between two questions to the nodes.
+const ASK_EVERY: Duration = Duration::from_millis(100);
+/// Time after which the nodes are searched once more: about the time in which every node is
+/// pinged by another one.
+const SECOND_LOOK_AFTER: Duration = Duration::from_secs(1);
+/// Digits of a whole node ID.
+const ID_LEN: usize = 40;
+
+pub const MEMBER_COLUMNS: &[TableColumn] = &[
+    TableColumn { heading: "NODE", key: "id", align: Align::Left, width_min: 0 },
+    TableColumn { heading: "ADDRESS", key: "address", align: Align::Left, width_min: 0 },
+];
+
+pub const CHECK_COLUMNS: &[TableColumn] = &[
+    TableColumn { heading: "NODE", key: "id", align: Align::Left, width_min: 0 },
+    TableColumn { heading: "ADDRESS", key: "address", align: Align::Left, width_min: 0 },
+    TableColumn { heading: "LEAVING", key: "leaving", align: Align::Left, width_min: 0 },
+    TableColumn { heading: "TROUBLES", key: "troubles", align: Align::Left, width_min: 0 },
+];
 
 /// A node to be made part of a cluster.
 struct Member {
@@ -35,20 +56,20 @@ struct Member {
 /// anything is done, because MEET would join their clusters for good.
 pub fn create(options: &CliOptions) -> Result<u8, Failure> {
     let mut members = open_members(options)?;
+    refuse_shared_ids(&mut members)?;
     let ids: BTreeSet<String> = members.iter().map(|member| member.id.clone()).collect();
-    if ids.len() < members.len() {
-        return Err(told("Two of the addresses lead to the same node.".to_string()));
-    }
     for member in &mut members {
-        let strangers = nodes::view(&mut member.connection)?
+        let others = nodes::view(&mut member.connection)?
             .into_iter()
             .filter(|peer| !ids.contains(&peer.id) && !peer.has("handshake"))
             .count();
-        if strangers > 0 {
+        if others > 0 {
             return Err(told(format!(
-                "{} is in a cluster with {strangers} other nodes: \
-                 name those too, or take it out with CLUSTER RESET.",
-                member.address
+                "{0} is in a cluster with {1}: name those too. Or take it out of there: have \
+                 the others CLUSTER FORGET it, then send it CLUSTER RESET, which deletes all its \
+                 jobs (CLUSTER LEAVING yes beforehand lets others take them).",
+                member.address,
+                counted(others as u64, "other node"),
             )));
         }
     }
@@ -65,17 +86,42 @@ pub fn create(options: &CliOptions) -> Result<u8, Failure> {
         if started.elapsed() > JOIN_TIMEOUT {
             return Err(told(missing));
         }
-        std::thread::sleep(LOOK_EVERY);
+        wait::pause(ASK_EVERY)?;
     }
-    for member in &members {
-        terminal::print(format!("{} {}\n", member.id, member.address))?;
+    let cells = |member: &Member| {
+        vec![Cell::Text(member.id.clone()), Cell::Text(member.address.to_string())]
+    };
+    let table = TextTable { columns: MEMBER_COLUMNS, rows: members.iter().map(cells).collect() };
+    if options.format.form.is_for_programs() {
+        terminal::print(table.render(options.format.form))?;
+    } else {
+        for member in &members {
+            terminal::print(format!("{} {}\n", member.id, member.address))?;
+        }
+        terminal::print(format!("OK: a cluster of {} nodes\n", members.len()))?;
     }
-    terminal::print(format!("OK: a cluster of {} nodes\n", members.len()))?;
     Ok(0)
 }
 
+/// Two members with one ID are one node named twice, or two whose nodes.conf was copied.
+fn refuse_shared_ids(members: &mut [Member]) -> Result<(), Failure> {
+    for at in 1..members.len() {
+        let (before, rest) = members.split_at_mut(at);
+        let Some(member) = rest.first_mut() else { continue };
+        let Some(other) = before.iter_mut().find(|other| other.id == member.id) else { continue };
+        if nodes::is_same_process(&mut other.connection, &mut member.connection) {
+            return Err(told(format!(
+                "{} and {} lead to the same node.",
+                other.address, member.address
+            )));
+        }
+        return Err(told(nodes::copied_id_text(&other.address, &member.address, &member.id) + "."));
+    }
+    Ok(())
+}
+
 fn open_members(options: &CliOptions) -> Result<Vec<Member>, Failure> {
-    let addresses = &options.command[2..];
+    let addresses = &options.command;
     if addresses.len() < 2 {
         return Err(told("cluster create takes two or more nodes, each as HOST:PORT.".to_string()));
     }
@@ -88,16 +134,16 @@ fn open_members(options: &CliOptions) -> Result<Vec<Member>, Failure> {
             .copied()
             .ok_or_else(|| told(format!("{address} resolves to no address.")))?;
         let mut connection = nodes::open(&address, options)?;
-        let (id, _) = nodes::hello(&mut connection)?;
+        let id = nodes::hello(&mut connection)?.own_id;
         members.push(Member { address, socket, id, connection });
     }
     Ok(members)
 }
 
-/// Looks for a member that another one does not see, or for a handshake under way, and says so.
+/// Searches for a member that another one does not see, or for a handshake under way, and names it.
 ///
-/// A node that two others tell of is greeted twice for a moment; the second greeting comes to
-/// nothing, and only then do all nodes show the same.
+/// A node that two others report is in two handshakes for a moment. The second comes to nothing,
+/// and only then do all nodes show the same.
 fn first_missing(members: &mut [Member]) -> Result<Option<String>, Failure> {
     let others: Vec<(String, ServerAddress, u32)> = members
         .iter()
@@ -108,11 +154,11 @@ fn first_missing(members: &mut [Member]) -> Result<Option<String>, Failure> {
         .collect();
     for member in members {
         let view = nodes::view(&mut member.connection)?;
-        if let Some(greeted) = view.iter().find(|peer| peer.has("handshake")) {
+        if let Some(new) = view.iter().find(|peer| peer.has("handshake")) {
             return Ok(Some(format!(
                 "{} is in handshake with {} after {} seconds: see its log.",
                 member.address,
-                greeted.address,
+                new.address,
                 JOIN_TIMEOUT.as_secs()
             )));
         }
@@ -131,9 +177,16 @@ fn first_missing(members: &mut [Member]) -> Result<Option<String>, Failure> {
     Ok(None)
 }
 
+/// What `cluster check` found at one node.
+struct NodeFinding<'a> {
+    node: &'a NodeView,
+    is_leaving: bool,
+    troubles: Vec<String>,
+}
+
 /// Compares the views of all nodes that can be found. Returns 1 when something is wrong.
 pub fn check(options: &CliOptions) -> Result<u8, Failure> {
-    let mut found = match &options.command[2..] {
+    let mut found = match options.command.as_slice() {
         [] => nodes::find(options)?,
         [entry] => nodes::find_from(&node_address(entry)?, options)?,
         _ => {
@@ -142,13 +195,53 @@ pub fn check(options: &CliOptions) -> Result<u8, Failure> {
             ));
         }
     };
-    let mut views = Vec::new();
-    for node in &mut found {
-        views.push(match &mut node.connection {
-            Ok(connection) => nodes::view(connection).map_err(|failure| failure.to_string()),
-            Err(failure) => Err(failure.to_string()),
-        });
+    if found.len() > 1 {
+        wait::pause(SECOND_LOOK_AFTER)?;
+        nodes::find_again(&mut found, options)?;
     }
+    let views = nodes::ask(&mut found, nodes::view)?;
+    let findings = compare(&found, &views);
+    let bad = findings.iter().filter(|finding| !finding.troubles.is_empty()).count();
+    if options.format.form.is_for_programs() {
+        let cells = |finding: &NodeFinding<'_>| {
+            vec![
+                Cell::Text(finding.node.id.clone()),
+                Cell::Text(finding.node.address.to_string()),
+                Cell::Flag(finding.is_leaving),
+                Cell::Texts(finding.troubles.clone()),
+            ]
+        };
+        let table =
+            TextTable { columns: CHECK_COLUMNS, rows: findings.iter().map(cells).collect() };
+        terminal::print(table.render(options.format.form))?;
+    } else {
+        print_findings(&findings, bad)?;
+    }
+    Ok(if bad == 0 { 0 } else { STATUS_FAILED })
+}
+
+fn print_findings(findings: &[NodeFinding<'_>], bad: usize) -> Result<(), Failure> {
+    let all = counted(findings.len() as u64, "node");
+    for NodeFinding { node, is_leaving, troubles } in findings {
+        let mark = if *is_leaving { " (leaving)" } else { "" };
+        let found = if troubles.is_empty() { "ok".to_string() } else { troubles.join(", ") };
+        terminal::print(format!("{}{mark}: {}\n", node.label(), terminal::one_line(&found)))?;
+    }
+    terminal::print(match bad {
+        0 if findings.len() == 1 => "OK: 1 node, and it knows no other\n".to_string(),
+        0 => format!("OK: {all} see each other\n"),
+        bad => format!(
+            "TROUBLE: at {bad} of {all}. Start what is down, or have every other node \
+             CLUSTER FORGET it.\n"
+        ),
+    })
+}
+
+/// Finds what the nodes do not agree on.
+fn compare<'a>(
+    found: &'a [NodeView],
+    views: &[Result<Vec<NodePeer>, String>],
+) -> Vec<NodeFinding<'a>> {
     // Nodes in handshake have temporary IDs that no other node can know.
     let known: BTreeSet<&str> = views
         .iter()
@@ -157,42 +250,56 @@ pub fn check(options: &CliOptions) -> Result<u8, Failure> {
         .filter(|peer| !peer.has("handshake"))
         .map(|peer| peer.id.as_str())
         .collect();
-
-    let mut bad = 0;
-    for (node, view) in found.iter().zip(&views) {
-        let troubles = match view {
-            Err(reason) => vec![reason.clone()],
+    let finding = |(node, view): (&'a NodeView, &Result<Vec<NodePeer>, String>)| {
+        let mut troubles: Vec<String> = nodes::copied_id(node, found).into_iter().collect();
+        match view {
+            Err(reason) => troubles.push(reason.clone()),
             Ok(view) => {
-                let mut troubles: Vec<String> = view
-                    .iter()
-                    .filter_map(|peer| {
-                        Some(format!("sees {} {}", short(&peer.id), peer.trouble()?))
-                    })
-                    .collect();
+                troubles.extend(view.iter().filter_map(|peer| {
+                    Some(format!("sees {} {}", short(&peer.id), peer.trouble()?))
+                }));
                 let missed = known.iter().filter(|id| view.iter().all(|peer| peer.id != **id));
                 troubles.extend(missed.map(|id| format!("does not know {}", short(id))));
-                troubles
             }
-        };
-        let leaving = view.iter().flatten().any(|peer| peer.has("myself") && peer.has("leaving"));
-        let mark = if leaving { " (leaving)" } else { "" };
-        if troubles.is_empty() {
-            terminal::print(format!("{}{mark}: ok\n", node.label()))?;
-        } else {
-            bad += 1;
-            terminal::print(format!("{}{mark}: {}\n", node.label(), troubles.join(", ")))?;
         }
-    }
-    if bad == 0 {
-        terminal::print(format!("OK: {} nodes see each other\n", found.len()))?;
-        Ok(0)
+        let mut own = view.iter().flatten().filter(|peer| peer.has("myself"));
+        NodeFinding { node, is_leaving: own.any(|peer| peer.has("leaving")), troubles }
+    };
+    found.iter().zip(views).map(finding).collect()
+}
+
+/// Sends CLUSTER FORGET for a node that is named by its ID, the start of it, or its address
+/// as the server of the options knows it. Prints the reply.
+pub fn forget(options: &CliOptions) -> Result<u8, Failure> {
+    let [name] = options.command.as_slice() else {
+        return Err(told(
+            "cluster forget takes one node: its ID, the start of it, or its HOST:PORT.".to_string(),
+        ));
+    };
+    let name = String::from_utf8_lossy(name).into_owned();
+    let id = if name.len() == ID_LEN {
+        name
     } else {
-        terminal::print(format!(
-            "TROUBLE: at {bad} of {} nodes. Start what is down, or have every other node \
-             CLUSTER FORGET it.\n",
-            found.len()
-        ))?;
-        Ok(STATUS_FAILED)
+        let mut connection = nodes::open(&options.address, options)?;
+        let view = nodes::view(&mut connection)?;
+        named_node(&name, &view)?.id.clone()
+    };
+    session::run(options, &["CLUSTER", "FORGET", &id].map(|word| word.as_bytes().to_vec()))
+}
+
+/// Finds the one node that is called so.
+fn named_node<'a>(name: &str, view: &'a [NodePeer]) -> Result<&'a NodePeer, Failure> {
+    let is_called =
+        |peer: &&NodePeer| peer.address == name || !name.is_empty() && peer.id.starts_with(name);
+    let candidates: Vec<&NodePeer> = view.iter().filter(is_called).collect();
+    match candidates.as_slice() {
+        [peer] => Ok(peer),
+        [] => Err(told(format!("No known node is called {name}: see CLUSTER NODES."))),
+        several => {
+            let named = several.iter().map(|peer| format!("{} {}", short(&peer.id), peer.address));
+            let named = named.collect::<Vec<_>>().join(", ");
+            Err(told(format!("Several nodes are called {name}: {named}. Give more of the ID.")))
+        }
     }
 }
 
@@ -203,4 +310,33 @@ fn node_address(word: &[u8]) -> Result<ServerAddress, Failure> {
 
 fn told(sentence: String) -> Failure {
     Failure::Told(sentence)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_named_by_its_address_or_the_start_of_its_id() {
+        let line = |id: &str, port| format!("{id} 10.0.0.1:{port} noflags 0 0 connected");
+        let view: Vec<NodePeer> = [line("aab1", 1), line("aab2", 2), line("ccc3", 3)]
+            .iter()
+            .map(|line| NodePeer::parse(line).expect("a line"))
+            .collect();
+        let named = |name| named_node(name, &view).map(|peer| peer.id.clone());
+        assert_eq!(named("aab2").expect("one node"), "aab2");
+        assert_eq!(named("c").expect("one node"), "ccc3");
+        assert_eq!(named("10.0.0.1:1").expect("one node"), "aab1");
+        for (name, sentence) in [
+            (
+                "aab",
+                "Several nodes are called aab: aab1 10.0.0.1:1, aab2 10.0.0.1:2. Give more of the ID.",
+            ),
+            ("d", "No known node is called d: see CLUSTER NODES."),
+            ("", "No known node is called : see CLUSTER NODES."),
+            ("10.0.0.1:9", "No known node is called 10.0.0.1:9: see CLUSTER NODES."),
+        ] {
+            assert_eq!(named(name).expect_err(name).to_string(), sentence);
+        }
+    }
 }

@@ -1,19 +1,20 @@
 //! A connection to one node: requests out, replies in, blocking.
 //!
-//! Every mode of the tool talks through a [`ServerConnection`]. Opening one logs in when a
-//! password is known. A probe gives a time limit for connecting and for each reply; a typed
-//! command gives none, since GETJOB may well wait for ever.
+//! Every tool talks through a [`ServerConnection`] but the benchmark, which has many and
+//! blocks on none; it opens them here too. A probe gives a time limit for connecting, for
+//! each request and for each reply; a typed command gives none, since GETJOB may well wait
+//! for ever.
 
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
-use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::net::Shutdown;
+use std::time::{Duration, Instant};
 
-use socket2::{SockRef, TcpKeepalive};
+use socket2::{Domain, SockAddr, Socket, TcpKeepalive, Type};
 
+use super::address::ServerAddress;
 use super::failure::Failure;
+use super::wait::{self, Readiness};
 use crate::base::reason::reason;
 use crate::proto::reply_reader::{ReplyReader, Value};
 use crate::proto::request;
@@ -25,89 +26,61 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 pub const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Requests sent before their replies are read, so that neither side's buffers fill up.
 const PIPELINE_MAX: usize = 500;
+/// Bytes read at once.
+const READ_LEN: usize = 16 * 1024;
 
-/// Where a node listens for clients.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ServerAddress {
-    Tcp { host: String, port: u16 },
-    Unix(PathBuf),
-}
+/// The arguments of AUTH: a password, or a user and a password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Login(pub Vec<Vec<u8>>);
 
-impl ServerAddress {
-    /// Reads `HOST:PORT` or `[V6]:PORT`, as operators write nodes.
-    pub fn parse(text: &str) -> Option<ServerAddress> {
-        let (host, port) = text.rsplit_once(':')?;
-        let host = match host.strip_prefix('[') {
-            Some(rest) => rest.strip_suffix(']')?,
-            None => host,
-        };
-        if host.is_empty() {
-            return None;
-        }
-        Some(ServerAddress::Tcp { host: host.to_string(), port: port.parse().ok()? })
-    }
-
-    /// Returns the address as the interactive prompt shows it.
-    pub fn prompt(&self) -> String {
-        match self {
-            ServerAddress::Tcp { host, port } if host.contains(':') => format!("[{host}]:{port}> "),
-            ServerAddress::Tcp { host, port } => format!("{host}:{port}> "),
-            ServerAddress::Unix(path) => format!("disque {}> ", path.display()),
-        }
-    }
-
-    /// Resolves the host, IPv4 first, as the C client tries them.
-    pub fn resolve(&self) -> Result<Vec<SocketAddr>, Failure> {
-        let ServerAddress::Tcp { host, port } = self else {
-            return Ok(Vec::new());
-        };
-        let mut found: Vec<SocketAddr> = (host.as_str(), *port)
-            .to_socket_addrs()
-            .map_err(|error| self.unreachable(&error))?
-            .collect();
-        found.sort_by_key(SocketAddr::is_ipv6);
-        Ok(found)
-    }
-
-    fn unreachable(&self, error: &io::Error) -> Failure {
-        Failure::Connect { address: self.clone(), reason: reason(error) }
-    }
-}
-
-impl fmt::Display for ServerAddress {
+impl fmt::Debug for Login {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ServerAddress::Tcp { host, port } => write!(f, "{host}:{port}"),
-            ServerAddress::Unix(path) => write!(f, "{}", path.display()),
-        }
+        f.write_str("Login(..)")
     }
 }
 
 /// One open connection.
 pub struct ServerConnection {
-    stream: ServerSocket,
+    socket: ServerSocket,
     reader: ReplyReader,
+    /// Longest wait for sending a request, and for a reply. None: as long as it takes.
+    timeout: Option<Duration>,
 }
 
 impl ServerConnection {
-    /// Connects and, given a password, logs in.
-    ///
-    /// A refused password is told on standard error and not a failure: the commands that
-    /// follow get their NOAUTH, and a server without a password serves them.
-    /// C: disque-cli.c cliAuth, which says nothing.
+    /// Connects.
+    pub fn connect(address: &ServerAddress, timeout: Option<Duration>) -> Result<Self, Failure> {
+        let socket = ServerSocket::open(address, timeout)?;
+        Ok(ServerConnection { socket, reader: ReplyReader::default(), timeout })
+    }
+
+    /// Connects and, given a login, logs in.
     pub fn open(
         address: &ServerAddress,
-        password: Option<&[u8]>,
+        login: Option<&Login>,
         timeout: Option<Duration>,
-    ) -> Result<ServerConnection, Failure> {
-        let stream = ServerSocket::open(address, timeout)?;
-        let mut connection = ServerConnection { stream, reader: ReplyReader::default() };
-        if let Some(password) = password
-            && let Value::Error(text) = connection.call(&[b"AUTH".as_slice(), password])?
-        {
-            eprintln!("AUTH failed: {}", String::from_utf8_lossy(&text));
+    ) -> Result<Self, Failure> {
+        let mut connection = ServerConnection::connect(address, timeout)?;
+        if let Some(login) = login {
+            connection.log_in(login)?;
         }
         Ok(connection)
+    }
+
+    /// Logs in. Fails with `Login` when the server wants another password.
+    ///
+    /// A server without a password refuses any and serves all the same, so a refusal alone is
+    /// no failure. C: disque-cli.c cliAuth, which ignores every refusal.
+    pub fn log_in(&mut self, login: &Login) -> Result<(), Failure> {
+        let mut request: Vec<&[u8]> = vec![b"AUTH"];
+        request.extend(login.0.iter().map(Vec::as_slice));
+        if let Value::Error(refusal) = self.call(&request)?
+            && let Value::Error(text) = self.call(&["PING"])?
+            && text.starts_with(b"NOAUTH")
+        {
+            return Err(Failure::Login(String::from_utf8_lossy(&refusal).into_owned()));
+        }
+        Ok(())
     }
 
     /// Sends a request and waits for its reply.
@@ -116,154 +89,173 @@ impl ServerConnection {
         self.receive()
     }
 
-    /// Sends many requests in pipelines and returns their replies in order.
-    pub fn call_all<A: AsRef<[u8]>>(&mut self, requests: &[Vec<A>]) -> Result<Vec<Value>, Failure> {
-        let mut replies = Vec::with_capacity(requests.len());
+    /// Sends many requests in pipelines and hands out each reply, with its request's index,
+    /// as it comes.
+    pub fn call_all<A: AsRef<[u8]>>(
+        &mut self,
+        requests: &[Vec<A>],
+        mut take: impl FnMut(usize, Value),
+    ) -> Result<(), Failure> {
+        let mut index = 0;
         for batch in requests.chunks(PIPELINE_MAX) {
             let mut bytes = Vec::new();
             for args in batch {
                 request::encode(args, &mut bytes);
             }
-            self.stream.write_all(&bytes).map_err(Failure::Socket)?;
+            self.socket.write_all(&bytes, self.deadline())?;
             for _ in batch {
-                replies.push(self.receive()?);
+                take(index, self.receive()?);
+                index += 1;
             }
         }
-        Ok(replies)
+        Ok(())
     }
 
-    /// Sends a request without waiting.
+    /// Sends a request without waiting for the reply.
     pub fn send<A: AsRef<[u8]>>(&mut self, args: &[A]) -> Result<(), Failure> {
         let mut bytes = Vec::new();
         request::encode(args, &mut bytes);
-        self.stream.write_all(&bytes).map_err(Failure::Socket)
+        self.socket.write_all(&bytes, self.deadline())
     }
 
     /// Waits for the next reply.
     pub fn receive(&mut self) -> Result<Value, Failure> {
-        let mut buffer = [0; 16 * 1024];
+        let deadline = self.deadline();
+        let mut buffer = [0; READ_LEN];
         loop {
-            if let Some(value) = self.buffered()? {
+            let buffered = self.reader.next_value();
+            if let Some(value) = buffered.map_err(|error| Failure::Protocol(error.to_string()))? {
                 return Ok(value);
             }
-            match self.stream.read(&mut buffer) {
-                Ok(0) => return Err(Failure::Closed),
-                Ok(len) => self.reader.feed(&buffer[..len]),
-                Err(error) => match error.kind() {
-                    io::ErrorKind::Interrupted => {}
-                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                        return Err(Failure::Silent);
-                    }
-                    _ => return Err(Failure::Socket(error)),
-                },
+            match self.socket.read(&mut buffer, deadline)? {
+                0 => return Err(Failure::Closed),
+                len => self.reader.feed(buffer.get(..len).unwrap_or_default()),
             }
         }
     }
 
-    /// Returns a reply that has already arrived in full, if there is one.
-    fn buffered(&mut self) -> Result<Option<Value>, Failure> {
-        self.reader.next_value().map_err(|error| Failure::Protocol(error.to_string()))
+    /// Limits the time [`receive`](Self::receive) waits; it fails with `Silent` after that,
+    /// and may be called again.
+    pub fn limit_waiting(&mut self, timeout: Duration) {
+        self.timeout = Some(timeout);
     }
 
-    /// Limits the time [`receive`](Self::receive) waits; it fails with `Silent` after that.
-    pub fn limit_waiting(&self, timeout: Duration) -> Result<(), Failure> {
-        self.stream.limit_reads(Some(timeout)).map_err(Failure::Socket)
+    /// Gives the socket to who sends and reads in another way. No reply may be under way.
+    pub fn into_socket(self) -> ServerSocket {
+        self.socket
     }
 
     /// Returns a second handle on the same socket, for sending raw bytes from another thread.
     pub fn raw_writer(&self) -> Result<ServerSocket, Failure> {
-        self.stream.try_clone().map_err(Failure::Socket)
+        self.socket.0.try_clone().map(ServerSocket).map_err(Failure::Socket)
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.timeout.map(|timeout| Instant::now() + timeout)
     }
 }
 
-/// Either kind of socket.
+/// A socket of either kind, on which every wait can be ended; see [`wait`].
 #[derive(Debug)]
-pub enum ServerSocket {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
+pub struct ServerSocket(Socket);
 
 impl ServerSocket {
-    fn open(address: &ServerAddress, timeout: Option<Duration>) -> Result<ServerSocket, Failure> {
-        let stream = match address {
-            ServerAddress::Unix(path) => UnixStream::connect(path).map(ServerSocket::Unix),
+    /// Connects to the first address of the server that accepts; each gets the whole timeout.
+    pub fn open(address: &ServerAddress, timeout: Option<Duration>) -> Result<Self, Failure> {
+        let candidates: Vec<SockAddr> = match address {
+            ServerAddress::Unix(path) => SockAddr::unix(path).into_iter().collect(),
             ServerAddress::Tcp { .. } => {
-                connect_any(&address.resolve()?, timeout).map(ServerSocket::Tcp)
+                address.resolve()?.into_iter().map(SockAddr::from).collect()
             }
         };
-        let stream = stream.map_err(|error| address.unreachable(&error))?;
-        stream.limit_reads(timeout).map_err(Failure::Socket)?;
-        Ok(stream)
+        let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+        for candidate in candidates {
+            match connect(&candidate, timeout) {
+                Ok(socket) => return Ok(ServerSocket(socket)),
+                Err(Failure::Socket(error)) => last = error,
+                Err(Failure::Silent) => last = io::Error::from_raw_os_error(libc::ETIMEDOUT),
+                Err(failure) => return Err(failure),
+            }
+        }
+        Err(Failure::Connect { address: address.clone(), reason: reason(&last) })
     }
 
-    fn limit_reads(&self, timeout: Option<Duration>) -> io::Result<()> {
-        match self {
-            ServerSocket::Tcp(stream) => stream.set_read_timeout(timeout),
-            ServerSocket::Unix(stream) => stream.set_read_timeout(timeout),
+    /// Reads what is there, waiting for something. Nothing is the end of the stream.
+    pub fn read(&mut self, buffer: &mut [u8], deadline: Option<Instant>) -> Result<usize, Failure> {
+        loop {
+            match self.0.read(buffer) {
+                Err(error) => self.outlast(error, Readiness::Readable, deadline)?,
+                Ok(len) => return Ok(len),
+            }
         }
     }
 
-    fn try_clone(&self) -> io::Result<ServerSocket> {
-        match self {
-            ServerSocket::Tcp(stream) => stream.try_clone().map(ServerSocket::Tcp),
-            ServerSocket::Unix(stream) => stream.try_clone().map(ServerSocket::Unix),
+    /// Writes all bytes, waiting while the server takes none.
+    pub fn write_all(
+        &mut self,
+        mut bytes: &[u8],
+        deadline: Option<Instant>,
+    ) -> Result<(), Failure> {
+        while !bytes.is_empty() {
+            match self.0.write(bytes) {
+                Err(error) => self.outlast(error, Readiness::Writable, deadline)?,
+                Ok(len) => bytes = bytes.get(len..).unwrap_or_default(),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits when the socket was only not ready; any other error is a failure.
+    fn outlast(
+        &self,
+        error: io::Error,
+        readiness: Readiness,
+        deadline: Option<Instant>,
+    ) -> Result<(), Failure> {
+        match error.kind() {
+            io::ErrorKind::Interrupted => Ok(()),
+            io::ErrorKind::WouldBlock => wait::for_socket(&self.0, readiness, deadline),
+            _ => Err(Failure::Socket(error)),
         }
     }
 
     /// Ends the connection in both directions, which wakes a reader in another thread.
     pub fn close(&self) {
         // The other side may have closed it first; either way it is closed.
-        let _ = match self {
-            ServerSocket::Tcp(stream) => stream.shutdown(Shutdown::Both),
-            ServerSocket::Unix(stream) => stream.shutdown(Shutdown::Both),
-        };
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
+
+    /// Returns the socket itself, which does not block.
+    pub fn into_inner(self) -> Socket {
+        self.0
     }
 }
 
-/// Connects to the first address that accepts.
-fn connect_any(addresses: &[SocketAddr], timeout: Option<Duration>) -> io::Result<TcpStream> {
-    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-    for address in addresses {
-        let connected = match timeout {
-            Some(timeout) => TcpStream::connect_timeout(address, timeout),
-            None => TcpStream::connect(address),
-        };
-        match connected {
-            Ok(stream) => {
-                let keepalive = TcpKeepalive::new()
-                    .with_time(KEEPALIVE)
-                    .with_interval(KEEPALIVE / 3)
-                    .with_retries(3);
-                SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-                stream.set_nodelay(true)?;
-                return Ok(stream);
+fn connect(address: &SockAddr, timeout: Option<Duration>) -> Result<Socket, Failure> {
+    let deadline = timeout.map(|timeout| Instant::now() + timeout);
+    let socket = Socket::new(address.domain(), Type::STREAM, None).map_err(Failure::Socket)?;
+    let is_unix = address.domain() == Domain::UNIX;
+    // A unix socket connects at once, or waits for its turn, which would not end in poll(2).
+    socket.set_nonblocking(!is_unix).map_err(Failure::Socket)?;
+    match socket.connect(address) {
+        Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {
+            wait::for_socket(&socket, Readiness::Writable, deadline)?;
+            if let Some(error) = socket.take_error().map_err(Failure::Socket)? {
+                return Err(Failure::Socket(error));
             }
-            Err(error) => last = error,
         }
+        connected => connected.map_err(Failure::Socket)?,
     }
-    Err(last)
+    let prepared = if is_unix { socket.set_nonblocking(true) } else { keep_alive(&socket) };
+    prepared.map_err(Failure::Socket)?;
+    Ok(socket)
 }
 
-impl Read for ServerSocket {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            ServerSocket::Tcp(stream) => stream.read(buffer),
-            ServerSocket::Unix(stream) => stream.read(buffer),
-        }
-    }
-}
-
-impl Write for ServerSocket {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            ServerSocket::Tcp(stream) => stream.write(bytes),
-            ServerSocket::Unix(stream) => stream.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+fn keep_alive(socket: &Socket) -> io::Result<()> {
+    let keepalive =
+        TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 3).with_retries(3);
+    socket.set_tcp_keepalive(&keepalive)?;
+    socket.set_tcp_nodelay(true)
 }
 
 #[cfg(test)]
@@ -271,30 +263,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_as_operators_write_them() {
-        let tcp = |host: &str, port| Some(ServerAddress::Tcp { host: host.to_string(), port });
-        assert_eq!(ServerAddress::parse("db1:7711"), tcp("db1", 7711));
-        assert_eq!(ServerAddress::parse("[::1]:7711"), tcp("::1", 7711));
-        assert_eq!(ServerAddress::parse("::1:7711"), tcp("::1", 7711));
-        assert_eq!(ServerAddress::parse("db1"), None);
-        assert_eq!(ServerAddress::parse(":7711"), None);
-        assert_eq!(ServerAddress::parse("db1:70000"), None);
-    }
-
-    #[test]
-    fn prompts_name_the_server() {
-        let tcp = |text| ServerAddress::parse(text).expect("an address").prompt();
-        assert_eq!(tcp("127.0.0.1:7711"), "127.0.0.1:7711> ");
-        assert_eq!(tcp("[::1]:7711"), "[::1]:7711> ");
-        assert_eq!(ServerAddress::Unix("/run/d.sock".into()).prompt(), "disque /run/d.sock> ");
-    }
-
-    #[test]
     fn a_connection_is_kept_alive() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("a bound socket has an address");
-        let stream = connect_any(&[address], None).expect("the listener accepts");
-        let socket = SockRef::from(&stream);
+        let socket = connect(&address.into(), None).expect("the listener accepts");
         assert!(socket.keepalive().expect("an open socket"));
         assert_eq!(socket.tcp_keepalive_time().expect("an open socket"), KEEPALIVE);
     }

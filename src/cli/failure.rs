@@ -6,7 +6,7 @@
 use std::fmt;
 use std::io;
 
-use super::connection::ServerAddress;
+use super::address::ServerAddress;
 use crate::base::reason::reason;
 
 /// Exit status when something did not work.
@@ -19,12 +19,16 @@ pub const STATUS_UNSUPPORTED: u8 = 2;
 pub enum Failure {
     /// No connection could be made.
     Connect { address: ServerAddress, reason: String },
+    /// The server wants another password; what it said.
+    Login(String),
     /// The server hung up.
     Closed,
     /// The socket failed.
     Socket(io::Error),
     /// No answer within the time a probe is willing to wait.
     Silent,
+    /// Ctrl-C in the interactive client.
+    Interrupted,
     /// What came back is not the protocol.
     Protocol(String),
     /// Nobody reads standard output any more.
@@ -56,9 +60,14 @@ impl fmt::Display for Failure {
             Failure::Connect { address, reason } => {
                 write!(f, "Could not connect to Disque at {address}: {reason}")
             }
+            Failure::Login(refusal) => write!(
+                f,
+                "AUTH failed: {refusal}. Give the right password in DISQUE_AUTH or with --askpass."
+            ),
             Failure::Closed => f.write_str("Error: Server closed the connection"),
             Failure::Socket(error) => write!(f, "Error: {}", reason(error)),
             Failure::Silent => f.write_str("Error: No answer from the server"),
+            Failure::Interrupted => f.write_str("(interrupted)"),
             Failure::Protocol(what) => write!(f, "Error: {what}"),
             Failure::Output(error) => {
                 write!(f, "Error: standard output: {}", reason(error))

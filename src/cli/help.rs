@@ -25,7 +25,7 @@ pub fn render(arguments: &[Vec<u8>], colour: Colour) -> String {
              \x20     \"help <tab>\" to walk through the topics\r\n\
              \x20     \"connect <host> <port>\" to talk to another server\r\n\
              \x20     \"quit\" to leave\r\n",
-            super::options::version(),
+            super::options::version("disque"),
             Group::ALL.map(Group::name).join(", "),
         );
         return out;

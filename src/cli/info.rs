@@ -9,9 +9,16 @@ use crate::proto::reply_reader::Value;
 pub struct Info(String);
 
 impl Info {
-    /// Asks a node for INFO. An error reply fails with the server's words.
+    /// Asks a node for INFO. Fails with the server's text when that is an error, and when it is
+    /// not what a Disque server would say.
     pub fn read(connection: &mut ServerConnection) -> Result<Info, Failure> {
-        text_of(connection.call(&["INFO"])?).map(Info)
+        let info = Info(text_of(connection.call(&["INFO"])?)?);
+        match info.field("registered_jobs") {
+            Some(_) => Ok(info),
+            None => Err(Failure::Protocol(
+                "INFO was answered by something else than Disque".to_string(),
+            )),
+        }
     }
 
     /// Returns the value of a field.
@@ -19,13 +26,13 @@ impl Info {
         self.0.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
     }
 
-    /// Returns the value of a field that is a number, or 0.
-    pub fn number(&self, name: &str) -> i64 {
+    /// Returns the value of a field that counts something, or 0.
+    pub fn number(&self, name: &str) -> u64 {
         self.field(name).and_then(|value| value.parse().ok()).unwrap_or(0)
     }
 }
 
-/// Takes the text out of a reply, or the server's words out of an error.
+/// Takes the text out of a reply; fails with the server's text when that is an error.
 pub fn text_of(reply: Value) -> Result<String, Failure> {
     match reply {
         Value::Bulk(bytes) | Value::Status(bytes) => {

@@ -9,7 +9,9 @@ use hdrhistogram::Histogram;
 use super::connection::ServerConnection;
 use super::failure::Failure;
 use super::options::{CliOptions, LatencyReport};
-use super::terminal;
+use super::output::PrintForm;
+use super::table::{Align, Cell, EndlessTable, TableColumn};
+use super::{terminal, wait};
 use crate::base::reason::reason;
 
 /// Pause between two samples. C: LATENCY_SAMPLE_RATE.
@@ -18,27 +20,41 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(10);
 const HISTORY_EVERY: Duration = Duration::from_secs(15);
 /// Time between the lines of percentiles.
 const DISTRIBUTION_EVERY: Duration = Duration::from_secs(1);
-/// Lines of percentiles between two headings.
-const HEADING_EVERY: u64 = 20;
+
+pub const COLUMNS: &[TableColumn] = &[
+    column("samples", "samples"),
+    column("min_us", "min us"),
+    column("p50_us", "50%"),
+    column("p90_us", "90%"),
+    column("p99_us", "99%"),
+    column("p999_us", "99.9%"),
+    column("max_us", "max us"),
+];
+
+const fn column(key: &'static str, heading: &'static str) -> TableColumn {
+    TableColumn { heading, key, align: Align::Right, width_min: 9 }
+}
 
 /// Samples and reports until the process is ended or the server is gone.
 pub fn run(options: &CliOptions, report: LatencyReport) -> Result<u8, Failure> {
-    let mut connection =
-        ServerConnection::open(&options.address, options.password.as_deref(), None)?;
+    let mut connection = ServerConnection::open(&options.address, options.login.as_ref(), None)?;
+    let form = options.format.form;
+    let period = options.interval.unwrap_or(match report {
+        LatencyReport::History => HISTORY_EVERY,
+        LatencyReport::Running | LatencyReport::Distribution => DISTRIBUTION_EVERY,
+    });
     let sampled = match report {
+        // Programs get percentiles, whichever report it is.
+        _ if form.is_for_programs() => return distribution(&mut connection, period, form),
+        LatencyReport::Distribution => return distribution(&mut connection, period, form),
+        LatencyReport::History => sample(&mut connection, Some(period)),
         LatencyReport::Running => sample(&mut connection, None),
-        LatencyReport::History => {
-            sample(&mut connection, Some(options.interval.unwrap_or(HISTORY_EVERY)))
-        }
-        LatencyReport::Distribution => {
-            distribution(&mut connection, options.interval.unwrap_or(DISTRIBUTION_EVERY))
-        }
     };
     // The running line has no end yet.
-    if report != LatencyReport::Distribution && !matches!(sampled, Err(Failure::Output(_))) {
+    if !matches!(sampled, Err(Failure::Output(_))) {
         terminal::print("\n")?;
     }
-    sampled.map(|()| 0)
+    sampled
 }
 
 fn ping(connection: &mut ServerConnection) -> Result<Duration, Failure> {
@@ -48,7 +64,7 @@ fn ping(connection: &mut ServerConnection) -> Result<Duration, Failure> {
 }
 
 /// Rewrites one line with every sample; with a period, begins a new one after it.
-fn sample(connection: &mut ServerConnection, period: Option<Duration>) -> Result<(), Failure> {
+fn sample(connection: &mut ServerConnection, period: Option<Duration>) -> Result<u8, Failure> {
     let (mut min, mut max, mut total, mut count) = (u128::MAX, 0, 0, 0);
     let mut start = Instant::now();
     loop {
@@ -58,7 +74,7 @@ fn sample(connection: &mut ServerConnection, period: Option<Duration>) -> Result
         total += ms;
         count += 1;
         let average = total as f64 / f64::from(count);
-        terminal::print(format!(
+        terminal::draw(format!(
             "\x1b[0G\x1b[2Kmin: {min}, max: {max}, avg: {average:.2} ({count} samples)"
         ))?;
         let range = start.elapsed();
@@ -67,39 +83,31 @@ fn sample(connection: &mut ServerConnection, period: Option<Duration>) -> Result
             (min, max, total, count) = (u128::MAX, 0, 0, 0);
             start = Instant::now();
         }
-        std::thread::sleep(SAMPLE_EVERY);
+        wait::pause(SAMPLE_EVERY)?;
     }
 }
 
-/// Prints a line of percentiles, in microseconds, for each period.
-fn distribution(connection: &mut ServerConnection, period: Duration) -> Result<(), Failure> {
-    for line in 0_u64.. {
+/// Prints a row of percentiles, in microseconds, for each period.
+fn distribution(
+    connection: &mut ServerConnection,
+    period: Duration,
+    form: PrintForm,
+) -> Result<u8, Failure> {
+    let mut table = EndlessTable::new(COLUMNS, form);
+    loop {
         let mut samples =
             Histogram::<u64>::new(3).expect("three significant digits are a valid precision");
         let start = Instant::now();
         while start.elapsed() < period {
             let micros = ping(connection)?.as_micros();
             samples.saturating_record(u64::try_from(micros).unwrap_or(u64::MAX));
-            std::thread::sleep(SAMPLE_EVERY);
+            wait::pause(SAMPLE_EVERY)?;
         }
-        if line % HEADING_EVERY == 0 {
-            terminal::print(format!(
-                "{:>8} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}\n",
-                "samples", "min us", "50%", "90%", "99%", "99.9%", "max us"
-            ))?;
-        }
-        terminal::print(format!(
-            "{:>8} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}\n",
-            samples.len(),
-            samples.min(),
-            samples.value_at_quantile(0.5),
-            samples.value_at_quantile(0.9),
-            samples.value_at_quantile(0.99),
-            samples.value_at_quantile(0.999),
-            samples.max(),
-        ))?;
+        let quantiles = [0.5, 0.9, 0.99, 0.999].map(|q| samples.value_at_quantile(q));
+        let row =
+            [samples.len(), samples.min()].into_iter().chain(quantiles).chain([samples.max()]);
+        terminal::print(table.row(&row.map(Cell::Count).collect::<Vec<_>>()))?;
     }
-    Ok(())
 }
 
 /// Measures how long the system keeps a process waiting that only computes.

@@ -1,20 +1,22 @@
-//! The options of `disque`: everything before the first word that is no option.
+//! The options of `disque`.
 //!
-//! The options of the C client keep their spelling and meaning, `-h HOST` and the exit
-//! statuses included. What a Redis server could do and Disque never could is refused with a
-//! line that says what to use instead.
+//! Before a command of the server, options end at its first word; before and after a verb
+//! of the tool, or `--check`, they may stand anywhere. The options of the C client keep
+//! their spelling and meaning, `-h HOST` and the exit statuses included. What a Redis server
+//! could do and Disque never could is refused with a line that says what to use instead.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use lexopt::prelude::*;
 
-use super::connection::ServerAddress;
+use super::address::{GivenAddress, ServerAddress};
+use super::connection::Login;
 use super::failure::Failure;
 use super::output::{Format, PrintForm};
+use super::verb::{self, Verb};
 
 /// Seconds --pipe waits for replies after everything was sent. C: DISQUE_CLI_DEFAULT_PIPE_TIMEOUT.
 const PIPE_TIMEOUT_SECS: u64 = 30;
@@ -28,10 +30,10 @@ pub enum CliRequest {
 }
 
 /// A run of the tool.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct CliOptions {
     pub address: ServerAddress,
-    pub password: Option<Vec<u8>>,
+    pub login: Option<Login>,
     /// Ask for the password on the terminal.
     pub asks_password: bool,
     pub repeat: Repeat,
@@ -45,7 +47,10 @@ pub struct CliOptions {
     /// None: wait for ever.
     pub pipe_timeout: Option<Duration>,
     pub queue_limits: QueueLimits,
-    /// The words after the options.
+    pub check_scope: CheckScope,
+    /// What the tool itself is to do; the server is sent nothing then.
+    pub verb: Option<&'static Verb>,
+    /// The command for the server, or the arguments of the verb.
     pub command: Vec<Vec<u8>>,
 }
 
@@ -88,6 +93,13 @@ pub struct QueueLimits {
     pub age_max_secs: Option<u64>,
 }
 
+/// Which nodes `--check` asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CheckScope {
+    Cluster,
+    Local,
+}
+
 /// What options depend on besides the command line.
 #[derive(Debug, Default)]
 pub struct Surroundings {
@@ -103,13 +115,18 @@ impl CliOptions {
     where
         I: IntoIterator<Item = OsString>,
     {
-        let mut parser = lexopt::Parser::from_args(args);
-        let mut host = "127.0.0.1".to_string();
-        let mut port = 7711;
-        let mut socket: Option<PathBuf> = None;
-        let mut options = CliOptions::new(surroundings);
-        let mut word = String::new();
+        CliOptions::new(surroundings).with(args)
+    }
 
+    /// Reads further arguments: what they do not set stays as it is.
+    pub fn with<I>(self, args: I) -> Result<CliRequest, Failure>
+    where
+        I: IntoIterator<Item = OsString>,
+    {
+        let mut options = self;
+        let mut parser = lexopt::Parser::from_args(args);
+        let mut given = GivenAddress::default();
+        let mut word = String::new();
         loop {
             // The word as typed, for the complaint; absent in the middle of `-abc`.
             let rest = parser.try_raw_args();
@@ -121,96 +138,121 @@ impl CliOptions {
             match parser.next().map_err(bad)? {
                 None => break,
                 Some(Short('h')) if is_last => return Ok(CliRequest::Usage),
-                Some(Short('h')) => host = text(parser.value().map_err(bad)?),
                 Some(Long("help")) => return Ok(CliRequest::Usage),
                 Some(Short('v') | Long("version")) => return Ok(CliRequest::Version),
-                Some(Short('p')) => {
-                    port = number(&word, parser.value().map_err(bad)?, "a port, 1 to 65535")?;
+                Some(Value(first)) if options.takes_options_anywhere() => {
+                    options.command.push(first.into_vec());
                 }
-                Some(Short('s')) => socket = Some(parser.value().map_err(bad)?.into()),
-                Some(Short('a')) => {
-                    options.password = Some(parser.value().map_err(bad)?.into_vec());
-                }
-                Some(Long("askpass")) => options.asks_password = true,
-                Some(Short('r')) => {
-                    let times: i64 =
-                        number(&word, parser.value().map_err(bad)?, "a number of times")?;
-                    options.repeat = u64::try_from(times).map_or(Repeat::Endless, Repeat::Times);
-                }
-                Some(Short('i')) => {
-                    options.interval = seconds(&word, parser.value().map_err(bad)?)?;
-                }
-                Some(Short('n')) => match text(parser.value().map_err(bad)?).as_str() {
-                    "0" => {}
-                    _ => return Err(without_use("-n", "has no databases; leave -n out")),
-                },
-                Some(Short('x')) => options.last_argument_from_stdin = true,
-                Some(Short('d')) => {
-                    options.format.delimiter = parser.value().map_err(bad)?.into_vec();
-                }
-                Some(Short('e')) => options.stops_at_error = true,
-                // Nodes of Disque never redirect a client, so there is nothing to follow.
-                Some(Short('c')) => {}
-                Some(Long("raw")) => options.format.form = PrintForm::Raw,
-                Some(Long("no-raw")) => options.format.form = PrintForm::Standard,
-                Some(Long("csv")) => options.format.form = PrintForm::Csv,
-                Some(Long("json")) => options.format.form = PrintForm::Json,
-                Some(Long("latency")) => options.mode = RunMode::Latency(LatencyReport::Running),
-                Some(Long("latency-history")) => {
-                    options.mode = RunMode::Latency(LatencyReport::History);
-                }
-                Some(Long("latency-dist")) => {
-                    options.mode = RunMode::Latency(LatencyReport::Distribution);
-                }
-                Some(Long("intrinsic-latency")) => {
-                    let value = parser.value().map_err(bad)?;
-                    options.mode = RunMode::IntrinsicLatency {
-                        secs: number(&word, value, "a number of seconds")?,
-                    };
-                }
-                Some(Long("stat")) => options.mode = RunMode::Stat,
-                Some(Long("pipe")) => options.mode = RunMode::Pipe,
-                Some(Long("pipe-timeout")) => {
-                    let value = parser.value().map_err(bad)?;
-                    let secs = number(&word, value, "a number of seconds, 0 for ever")?;
-                    options.pipe_timeout = (secs > 0).then(|| Duration::from_secs(secs));
-                }
-                Some(Long("check")) => options.mode = RunMode::Check,
-                Some(Long("max-length")) => {
-                    let value = parser.value().map_err(bad)?;
-                    options.queue_limits.length_max =
-                        Some(number(&word, value, "a number of jobs")?);
-                }
-                Some(Long("max-age")) => {
-                    let value = parser.value().map_err(bad)?;
-                    options.queue_limits.age_max_secs =
-                        Some(number(&word, value, "a number of seconds")?);
-                }
-                Some(Long(name)) => match never_worked(name) {
-                    Some(failure) => return Err(failure),
-                    None => return Err(unrecognized(&word)),
-                },
-                Some(Short(_)) => return Err(unrecognized(&word)),
                 Some(Value(first)) if first == "-" => return Err(unrecognized("-")),
                 Some(Value(first)) => {
-                    options.command.push(first.into_vec());
                     let rest = parser.raw_args().map_err(bad)?;
-                    options.command.extend(rest.map(OsString::into_vec));
-                    break;
+                    let words: Vec<OsString> = std::iter::once(first).chain(rest).collect();
+                    match verb::find(&words) {
+                        Some((verb, rest)) => {
+                            options.verb = Some(verb);
+                            parser = lexopt::Parser::from_args(rest.to_vec());
+                        }
+                        None => {
+                            options.command = words.into_iter().map(OsString::into_vec).collect();
+                            break;
+                        }
+                    }
+                }
+                Some(Short(option)) => {
+                    options.read_short(option, &mut given, &word, &mut parser)?;
+                }
+                Some(Long(option)) => {
+                    let option = option.to_string();
+                    options.read_long(&option, &word, &mut parser)?;
                 }
             }
         }
-        options.address = match socket {
-            Some(path) => ServerAddress::Unix(path),
-            None => ServerAddress::Tcp { host, port },
-        };
+        if let Some(address) = given.address()? {
+            options.address = address;
+        }
         Ok(CliRequest::Run(Box::new(options)))
+    }
+
+    fn takes_options_anywhere(&self) -> bool {
+        self.verb.is_some() || self.mode == RunMode::Check
+    }
+
+    fn read_short(
+        &mut self,
+        option: char,
+        given: &mut GivenAddress,
+        word: &str,
+        parser: &mut lexopt::Parser,
+    ) -> Result<(), Failure> {
+        let mut value = || parser.value().map_err(|_| unrecognized(word));
+        match option {
+            'h' => given.set_host(&text(value()?)),
+            'p' => given.port = Some(number(word, value()?, "a port, 1 to 65535")?),
+            's' => given.socket = Some(value()?.into()),
+            'a' => self.login = Some(Login(vec![value()?.into_vec()])),
+            'r' => {
+                let times: i64 = number(word, value()?, "a number of times")?;
+                self.repeat = u64::try_from(times).map_or(Repeat::Endless, Repeat::Times);
+            }
+            'i' => self.interval = seconds(word, value()?)?,
+            'n' => match text(value()?).as_str() {
+                "0" => {}
+                _ => return Err(without_use("-n", "has no databases; leave -n out")),
+            },
+            'x' => self.last_argument_from_stdin = true,
+            'd' => self.format.delimiter = value()?.into_vec(),
+            'e' => self.stops_at_error = true,
+            // Nodes of Disque never redirect a client, so there is nothing to follow.
+            'c' => {}
+            _ => return Err(unrecognized(word)),
+        }
+        Ok(())
+    }
+
+    fn read_long(
+        &mut self,
+        option: &str,
+        word: &str,
+        parser: &mut lexopt::Parser,
+    ) -> Result<(), Failure> {
+        let mut value = || parser.value().map_err(|_| unrecognized(word));
+        match option {
+            "askpass" => self.asks_password = true,
+            "raw" => self.format.form = PrintForm::Raw,
+            "no-raw" => self.format.form = PrintForm::Standard,
+            "csv" => self.format.form = PrintForm::Csv,
+            "json" => self.format.form = PrintForm::Json,
+            "latency" => self.mode = RunMode::Latency(LatencyReport::Running),
+            "latency-history" => self.mode = RunMode::Latency(LatencyReport::History),
+            "latency-dist" => self.mode = RunMode::Latency(LatencyReport::Distribution),
+            "intrinsic-latency" => {
+                let secs = number(word, value()?, "a number of seconds")?;
+                self.mode = RunMode::IntrinsicLatency { secs };
+            }
+            "stat" => self.mode = RunMode::Stat,
+            "pipe" => self.mode = RunMode::Pipe,
+            "pipe-timeout" => {
+                let secs = number(word, value()?, "a number of seconds, 0 for ever")?;
+                self.pipe_timeout = (secs > 0).then(|| Duration::from_secs(secs));
+            }
+            "check" => self.mode = RunMode::Check,
+            "local" => self.check_scope = CheckScope::Local,
+            "max-length" => {
+                self.queue_limits.length_max = Some(number(word, value()?, "a number of jobs")?);
+            }
+            "max-age" => {
+                self.queue_limits.age_max_secs =
+                    Some(number(word, value()?, "a number of seconds")?);
+            }
+            _ => return Err(never_worked(option).unwrap_or_else(|| unrecognized(word))),
+        }
+        Ok(())
     }
 
     fn new(surroundings: Surroundings) -> CliOptions {
         CliOptions {
-            address: ServerAddress::Unix(PathBuf::new()),
-            password: surroundings.password.map(OsString::into_vec),
+            address: ServerAddress::default(),
+            login: surroundings.password.map(|password| Login(vec![password.into_vec()])),
             asks_password: false,
             repeat: Repeat::Times(1),
             interval: None,
@@ -227,6 +269,8 @@ impl CliOptions {
             mode: RunMode::Command,
             pipe_timeout: Some(Duration::from_secs(PIPE_TIMEOUT_SECS)),
             queue_limits: QueueLimits::default(),
+            check_scope: CheckScope::Cluster,
+            verb: None,
             command: Vec::new(),
         }
     }
@@ -275,9 +319,9 @@ fn seconds(option: &str, value: OsString) -> Result<Option<Duration>, Failure> {
     }
 }
 
-/// Returns the line printed by `--version`, with the commit if the build was told it.
-pub fn version() -> String {
-    let mut line = format!("disque {}", env!("CARGO_PKG_VERSION"));
+/// Returns the line that a program prints on `--version`, with the commit if the build has it.
+pub fn version(program: &str) -> String {
+    let mut line = format!("{program} {}", env!("CARGO_PKG_VERSION"));
     if let Some(sha) = option_env!("DISQUE_GIT_SHA1") {
         let dirty = if option_env!("DISQUE_GIT_DIRTY") == Some("1") { "-dirty" } else { "" };
         let _ = write!(line, " (git:{sha}{dirty})");
@@ -287,24 +331,37 @@ pub fn version() -> String {
 
 /// Returns the text printed by `--help`.
 pub fn usage() -> String {
-    let mut out = format!("{}\n\nUsage: disque [OPTIONS] [cmd [arg [arg ...]]]\n", version());
+    let mut out =
+        format!("{}\n\nUsage: disque [OPTIONS] [cmd [arg [arg ...]]]\n", version("disque"));
     for (option, meaning) in USAGE {
-        let mut option = *option;
-        for line in meaning.lines() {
-            if option.len() > 18 {
-                let _ = writeln!(out, "  {option}");
-                option = "";
-            }
-            let _ = writeln!(out, "  {option:<18} {line}");
-            option = "";
-        }
+        write_entry(&mut out, option, meaning);
     }
-    out.push_str(USAGE_END);
+    out.push_str("\nCommands of this tool, beside those of the server:\n");
+    for verb in verb::VERBS {
+        write_entry(&mut out, &verb.usage(), &format!("{}.", verb.summary));
+    }
+    out.push_str(EXAMPLES);
     out
 }
 
+/// Writes what is explained, and the explanation beside or under it.
+fn write_entry(out: &mut String, name: &str, meaning: &str) {
+    let mut name = name;
+    for line in meaning.lines() {
+        if name.len() > 18 {
+            let _ = writeln!(out, "  {name}");
+            name = "";
+        }
+        let _ = writeln!(out, "  {name:<18} {line}");
+        name = "";
+    }
+}
+
 const USAGE: &[(&str, &str)] = &[
-    ("-h <hostname>", "The server's host (default: 127.0.0.1)."),
+    (
+        "-h <hostname>",
+        "The server's host (default: 127.0.0.1); its port may follow, as in\ndb1:7711.",
+    ),
     ("-p <port>", "The server's port (default: 7711)."),
     ("-s <socket>", "The server's unix socket, instead of host and port."),
     (
@@ -324,8 +381,8 @@ const USAGE: &[(&str, &str)] = &[
     ("-n <db>", "Accepted when 0: there are no databases."),
     ("--raw", "Print replies as they are (default when standard output is\nnot a terminal)."),
     ("--no-raw", "Print replies for people, whatever standard output is."),
-    ("--csv", "Print replies comma separated."),
-    ("--json", "Print one JSON value for each reply."),
+    ("--csv", "Print replies and tables comma separated."),
+    ("--json", "Print one JSON value for each reply, and tables as JSON too."),
     ("--latency", "Keep sampling the time of a PING, in milliseconds."),
     ("--latency-history", "The same with a new line every 15 seconds, or as -i says."),
     ("--latency-dist", "Percentiles of the time of a PING every second, or as -i says."),
@@ -341,29 +398,27 @@ const USAGE: &[(&str, &str)] = &[
     ),
     (
         "--check",
-        "Health in one line: status 0 ok, 1 warning, 2 critical. Words\nafter it name the queues to look at (default: all).",
+        "Health of the cluster in one line: status 0 ok, 1 warning,\n2 critical. Words after it name queues, which may be patterns.",
     ),
+    ("--local", "With --check: the server alone, and no other node."),
     ("--max-length <jobs>", "With --check: warn when a queue is longer."),
     ("--max-age <sec>", "With --check: warn when the oldest job of a queue is older."),
     ("--help", "Print this help."),
     ("-v, --version", "Print the version."),
 ];
 
-const USAGE_END: &str = "
-Commands of this tool, beside those of the server:
-  queues             All queues of the cluster: length, age, rates, pauses.
-  top                The same, live.
-  cluster create <host:port> ...
-                     Make one cluster of these nodes.
-  cluster check [host:port]
-                     Compare what the nodes of a cluster know of each other.
-
+const EXAMPLES: &str = "
 Examples:
   disque addjob mail 'to: ann' 0 retry 60
   disque getjob from mail
+  disque queues --json 'mail*'
   disque --pipe < commands.txt
   disque -r 100 -i 1 info | grep used_memory_human:
   disque --check --max-length 10000 --max-age 600 mail
+
+Exit status: 0 done, also when the server answered with an error (see -e);
+1 failed; 2 --check found something critical, or what was asked for does not
+exist in Disque.
 
 Without a command, disque starts in interactive mode: type \"help\" there.
 ";
@@ -396,6 +451,32 @@ mod tests {
         assert_eq!(options.repeat, Repeat::Endless);
         assert_eq!(options.command, [&b"addjob"[..], b"-5", b"--raw"]);
         assert_eq!(options.format.form, PrintForm::Raw);
+    }
+
+    #[test]
+    fn options_stand_before_and_after_a_verb_and_the_words_of_check() {
+        let options = |line| self::options(line);
+        let queues = options("-p 7 queues mail --json -i 2 -- -odd");
+        assert_eq!(queues.verb.map(|verb| verb.name), Some("queues"));
+        assert_eq!(queues.command, [&b"mail"[..], b"-odd"]);
+        assert_eq!(queues.format.form, PrintForm::Json);
+        assert_eq!(queues.interval, Some(Duration::from_secs(2)));
+        assert_eq!(options("Cluster CHECK").verb.map(|verb| verb.name), Some("cluster check"));
+        let nodes = options("cluster nodes --json");
+        assert!(nodes.verb.is_none());
+        assert_eq!(nodes.command, [&b"cluster"[..], b"nodes", b"--json"]);
+        let check = options("--check mail --max-length 3");
+        assert_eq!(check.command, [b"mail"]);
+        assert_eq!(check.queue_limits.length_max, Some(3));
+    }
+
+    #[test]
+    fn the_host_may_bring_the_port() {
+        assert_eq!(options("-h db1:7712 ping").address.to_string(), "db1:7712");
+        assert_eq!(options("-p 7712 -h db1:7712 ping").address.to_string(), "db1:7712");
+        assert_eq!(options("-h ::1 ping").address.to_string(), "[::1]:7711");
+        assert_eq!(options("-h [::1]:7712 ping").address.to_string(), "[::1]:7712");
+        assert_eq!(failure("-h db1:7712 -p 7 ping").0, "-h says port 7712 and -p says 7.");
     }
 
     #[test]
@@ -445,8 +526,8 @@ mod tests {
             Ok(CliRequest::Run(options)) => *options,
             other => panic!("{other:?}"),
         };
-        assert_eq!(parse(&["ping"]).password.as_deref(), Some(&b"env"[..]));
-        assert_eq!(parse(&["-a", "arg"]).password.as_deref(), Some(&b"arg"[..]));
+        assert_eq!(parse(&["ping"]).login, Some(Login(vec![b"env".to_vec()])));
+        assert_eq!(parse(&["-a", "arg"]).login, Some(Login(vec![b"arg".to_vec()])));
         assert_eq!(parse(&[]).format.form, PrintForm::Standard);
     }
 

@@ -3,7 +3,7 @@
 //! Pure: a [`Value`] goes in, bytes come out. The standard, raw and CSV forms are those of
 //! the C client to the byte, oddities included, since scripts cut them apart.
 
-use crate::base::ids::BASE64;
+use super::json;
 use crate::proto::quoting::append_quoted;
 use crate::proto::reply_reader::Value;
 
@@ -18,6 +18,13 @@ pub enum PrintForm {
     Csv,
     /// One JSON value a line.
     Json,
+}
+
+impl PrintForm {
+    /// Returns whether programs read it, and so nothing but values may be printed.
+    pub fn is_for_programs(self) -> bool {
+        matches!(self, PrintForm::Json | PrintForm::Csv)
+    }
 }
 
 /// How a reply is printed.
@@ -161,17 +168,10 @@ fn write_json(value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::Error(text) => {
             out.extend_from_slice(b"{\"error\":");
-            write_json_string(&String::from_utf8_lossy(text), out);
+            json::write_string(&String::from_utf8_lossy(text), out);
             out.push(b'}');
         }
-        Value::Status(bytes) | Value::Bulk(bytes) => match std::str::from_utf8(bytes) {
-            Ok(text) => write_json_string(text, out),
-            Err(_) => {
-                out.extend_from_slice(b"{\"base64\":\"");
-                write_base64(bytes, out);
-                out.extend_from_slice(b"\"}");
-            }
-        },
+        Value::Status(bytes) | Value::Bulk(bytes) => json::write_bytes(bytes, out),
         Value::Integer(number) => out.extend_from_slice(number.to_string().as_bytes()),
         Value::NullBulk | Value::NullArray | Value::Null => out.extend_from_slice(b"null"),
         Value::Array(items) => {
@@ -192,41 +192,11 @@ fn write_json(value: &Value, out: &mut Vec<u8>) {
                 }
                 let mut name = Vec::new();
                 write_raw(key, b" ", &mut name);
-                write_json_string(&String::from_utf8_lossy(&name), out);
+                json::write_string(&String::from_utf8_lossy(&name), out);
                 out.push(b':');
                 write_json(item, out);
             }
             out.push(b'}');
-        }
-    }
-}
-
-/// Appends a JSON string with its quotes.
-pub fn write_json_string(text: &str, out: &mut Vec<u8>) {
-    out.push(b'"');
-    for c in text.chars() {
-        match c {
-            '"' => out.extend_from_slice(b"\\\""),
-            '\\' => out.extend_from_slice(b"\\\\"),
-            '\n' => out.extend_from_slice(b"\\n"),
-            '\r' => out.extend_from_slice(b"\\r"),
-            '\t' => out.extend_from_slice(b"\\t"),
-            c if u32::from(c) < 0x20 => {
-                out.extend_from_slice(format!("\\u{:04x}", u32::from(c)).as_bytes());
-            }
-            c => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
-        }
-    }
-    out.push(b'"');
-}
-
-fn write_base64(bytes: &[u8], out: &mut Vec<u8>) {
-    for group in bytes.chunks(3) {
-        let byte = |index| u32::from(group.get(index).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for digit in 0..4 {
-            let index = (bits >> (18 - 6 * digit)) & 63;
-            out.push(if digit <= group.len() { BASE64[index as usize] } else { b'=' });
         }
     }
 }

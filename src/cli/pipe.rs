@@ -5,26 +5,28 @@
 //! Differs from C: it ends with PING, because Disque has no ECHO and C waits for nothing.
 
 use std::fmt::Write as _;
-use std::io::{self, Write};
+use std::io::{self, Read};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use super::connection::{ServerConnection, ServerSocket};
 use super::failure::{Failure, STATUS_FAILED};
 use super::options::CliOptions;
+use super::table::counted;
 use super::terminal;
 use crate::base::reason::reason;
 use crate::proto::reply_reader::Value;
 use crate::proto::request;
 
-/// How often the reader looks whether it has waited long enough.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How often the reader checks whether it has waited long enough.
+const CHECK_EVERY: Duration = Duration::from_millis(250);
+/// Bytes read of the input at once.
+const READ_LEN: usize = 64 * 1024;
 
 /// Sends all of standard input and returns 1 when a reply was an error or missing.
 pub fn run(options: &CliOptions) -> Result<u8, Failure> {
-    let mut connection =
-        ServerConnection::open(&options.address, options.password.as_deref(), None)?;
-    connection.limit_waiting(LOOK_EVERY)?;
+    let mut connection = ServerConnection::open(&options.address, options.login.as_ref(), None)?;
+    connection.limit_waiting(CHECK_EVERY);
     let mark = random_mark()?;
     let (mut socket, own_mark) = (connection.raw_writer()?, mark.clone());
     let (ended, sender_ended) = channel();
@@ -50,7 +52,7 @@ pub fn run(options: &CliOptions) -> Result<u8, Failure> {
             }
             Ok(reply) => {
                 if let Value::Error(text) = reply {
-                    eprintln!("{}", String::from_utf8_lossy(&text));
+                    terminal::complain(String::from_utf8_lossy(&text));
                     errors += 1;
                 }
                 replies += 1;
@@ -64,7 +66,11 @@ pub fn run(options: &CliOptions) -> Result<u8, Failure> {
                 }
                 let waited = last_reply_at.elapsed();
                 if !sending && options.pipe_timeout.is_some_and(|timeout| waited > timeout) {
-                    eprintln!("No replies for {} seconds: exiting.", waited.as_secs());
+                    let secs = waited.as_secs();
+                    terminal::complain(format!(
+                        "No replies for {}: exiting.",
+                        counted(secs, "second")
+                    ));
                     errors += 1;
                     break Ok(());
                 }
@@ -80,13 +86,25 @@ pub fn run(options: &CliOptions) -> Result<u8, Failure> {
 }
 
 fn send_input(socket: &mut ServerSocket, mark: &[u8]) -> Result<(), Failure> {
-    io::copy(&mut io::stdin().lock(), socket)
-        .map_err(|error| Failure::Told(format!("Error sending the input: {}", reason(&error))))?;
+    let mut input = io::stdin().lock();
+    let mut buffer = vec![0; READ_LEN];
+    loop {
+        let len = match input.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(len) => len,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => {
+                let why = reason(&error);
+                return Err(Failure::Told(format!("Reading from standard input: {why}")));
+            }
+        };
+        socket.write_all(buffer.get(..len).unwrap_or_default(), None)?;
+    }
     terminal::print("All data transferred. Waiting for the last reply...\n")?;
     // The line end finishes an inline command that lacks its own; an empty line is no command.
     let mut end = b"\r\n".to_vec();
     request::encode(&[b"PING", mark], &mut end);
-    socket.write_all(&end).map_err(Failure::Socket)
+    socket.write_all(&end, None)
 }
 
 /// Draws a message that tells the last reply from all others.

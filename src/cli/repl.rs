@@ -2,11 +2,14 @@
 //!
 //! A terminal gets a prompt, line editing, completion and a history kept in
 //! `~/.disque_history`, one line each as the C client keeps it. A pipe gets replies only.
-//! Nothing that fails ends the client: the next command connects again.
+//! Nothing that fails ends the client: the next command connects again. Ctrl-C ends a command
+//! that waits, or a verb that goes on for ever; at the prompt it ends the client.
 
-use std::fs::OpenOptions;
+use std::ffi::OsString;
+use std::fs::{OpenOptions, Permissions};
 use std::io::{self, BufRead, IsTerminal, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -18,12 +21,14 @@ use rustyline::history::MemHistory;
 use rustyline::validate::Validator;
 use rustyline::{CompletionType, Config, Context, Editor, Helper};
 
-use super::connection::ServerAddress;
+use super::address::{ServerAddress, split_host};
 use super::failure::{Failure, STATUS_FAILED};
 use super::help;
-use super::options::{CliOptions, Repeat};
+use super::options::{self, CliOptions, CliRequest, Repeat};
 use super::session::{RequestOutcome, Session, show_help};
 use super::terminal::{self, CLEAR_SCREEN};
+use super::verb;
+use super::wait;
 use crate::base::reason::reason;
 use crate::proto::quoting;
 
@@ -34,15 +39,15 @@ const HISTORY_MAX: usize = 1000;
 
 /// Runs the client until the input ends. Returns the exit status.
 pub fn run(options: &CliOptions) -> Result<u8, Failure> {
-    let mut session = Session::new(options);
+    let mut session = Session::new(options.clone());
+    let is_watched = io::stdin().is_terminal();
     if let Err(failure) = session.connect() {
-        eprintln!("{failure}");
+        if !is_watched && matches!(failure, Failure::Login(_)) {
+            return Err(failure);
+        }
+        terminal::complain(failure);
     }
-    if io::stdin().is_terminal() {
-        edit_lines(&mut session)
-    } else {
-        read_lines(&mut session, options)
-    }
+    if is_watched { edit_lines(&mut session) } else { read_lines(&mut session) }
 }
 
 /// What a line leads to.
@@ -51,7 +56,8 @@ enum Next {
     Quit,
 }
 
-fn read_lines(session: &mut Session<'_>, options: &CliOptions) -> Result<u8, Failure> {
+fn read_lines(session: &mut Session) -> Result<u8, Failure> {
+    let stops_at_error = session.options.stops_at_error;
     let mut input = io::stdin().lock();
     let mut line = Vec::new();
     loop {
@@ -68,18 +74,18 @@ fn read_lines(session: &mut Session<'_>, options: &CliOptions) -> Result<u8, Fai
         }
         match run_line(session, &line) {
             Ok((Next::Quit, _)) => return Ok(0),
-            Ok((Next::Line, RequestOutcome::ErrorReply)) if options.stops_at_error => {
+            Ok((Next::Line, RequestOutcome::ErrorReply)) if stops_at_error => {
                 return Ok(STATUS_FAILED);
             }
             Ok(_) => {}
-            Err(failure) if options.stops_at_error => return Err(failure),
+            Err(failure) if stops_at_error => return Err(failure),
             Err(failure @ (Failure::Output(_) | Failure::Protocol(_))) => return Err(failure),
-            Err(failure) => eprintln!("{failure}"),
+            Err(failure) => terminal::complain(failure),
         }
     }
 }
 
-fn edit_lines(session: &mut Session<'_>) -> Result<u8, Failure> {
+fn edit_lines(session: &mut Session) -> Result<u8, Failure> {
     let broken =
         |error: ReadlineError| Failure::Told(format!("Cannot read from the terminal: {error}"));
     let config = Config::builder()
@@ -93,11 +99,14 @@ fn edit_lines(session: &mut Session<'_>) -> Result<u8, Failure> {
     let history_file = history_path();
     if let Some(path) = &history_file {
         let lines = std::fs::read(path).unwrap_or_default();
-        for line in String::from_utf8_lossy(&lines).lines() {
+        for line in String::from_utf8_lossy(&lines).lines().filter(|line| may_be_kept(line)) {
             editor.add_history_entry(line).map_err(broken)?;
         }
     }
+    wait::catch_interrupts()?;
     loop {
+        // While a line is edited Ctrl-C is a key. Before, nothing waited for it.
+        wait::forget_interrupt();
         let line = match editor.readline(&session.prompt()) {
             Ok(line) => line,
             Err(ReadlineError::Eof | ReadlineError::Interrupted) => return Ok(0),
@@ -111,13 +120,13 @@ fn edit_lines(session: &mut Session<'_>) -> Result<u8, Failure> {
             Ok((Next::Quit, _)) => return Ok(0),
             Ok((Next::Line, _)) => {}
             Err(failure @ Failure::Output(_)) => return Err(failure),
-            Err(failure) => eprintln!("{failure}"),
+            Err(failure) => terminal::complain(failure),
         }
     }
 }
 
 /// Runs one line: a local command, or one for the server.
-fn run_line(session: &mut Session<'_>, line: &[u8]) -> Result<(Next, RequestOutcome), Failure> {
+fn run_line(session: &mut Session, line: &[u8]) -> Result<(Next, RequestOutcome), Failure> {
     let Ok(args) = quoting::split(line) else {
         terminal::print("Invalid argument(s)\n")?;
         return Ok((Next::Line, RequestOutcome::Served));
@@ -127,11 +136,11 @@ fn run_line(session: &mut Session<'_>, line: &[u8]) -> Result<(Next, RequestOutc
         (None, _) => RequestOutcome::Served,
         (Some(b"quit" | b"exit"), _) => return Ok((Next::Quit, RequestOutcome::Served)),
         (Some(b"clear"), [_]) => {
-            terminal::print(CLEAR_SCREEN)?;
+            terminal::draw(CLEAR_SCREEN)?;
             RequestOutcome::Served
         }
-        (Some(b"connect"), [_, host, port]) => {
-            session.address = typed_address(host, port)?;
+        (Some(b"connect"), [_, place @ ..]) if !place.is_empty() => {
+            session.options.address = typed_address(place)?;
             session.connect()?;
             RequestOutcome::Served
         }
@@ -140,8 +149,8 @@ fn run_line(session: &mut Session<'_>, line: &[u8]) -> Result<(Next, RequestOutc
     Ok((Next::Line, outcome))
 }
 
-/// Executes a command, as often as a number in front of it says.
-fn execute(session: &mut Session<'_>, args: &[Vec<u8>]) -> Result<RequestOutcome, Failure> {
+/// Executes a verb, or a command as often as a number in front of it says.
+fn execute(session: &mut Session, args: &[Vec<u8>]) -> Result<RequestOutcome, Failure> {
     let (repeat, args) = match args {
         [number, rest @ ..] if !rest.is_empty() => match leading_count(number) {
             Some(repeat) => (repeat, rest),
@@ -152,6 +161,10 @@ fn execute(session: &mut Session<'_>, args: &[Vec<u8>]) -> Result<RequestOutcome
     if let Some(shown) = show_help(args) {
         return shown.map(|()| RequestOutcome::Served);
     }
+    let words: Vec<OsString> = args.iter().cloned().map(OsString::from_vec).collect();
+    if verb::find(&words).is_some() {
+        return execute_verb(session, words);
+    }
     let start = Instant::now();
     let outcome = session.execute(args, repeat);
     let took = start.elapsed();
@@ -161,6 +174,20 @@ fn execute(session: &mut Session<'_>, args: &[Vec<u8>]) -> Result<RequestOutcome
     outcome
 }
 
+/// Executes a verb with the server, the login and the form of output of the moment.
+fn execute_verb(session: &Session, words: Vec<OsString>) -> Result<RequestOutcome, Failure> {
+    match session.options.clone().with(words)? {
+        CliRequest::Run(options) => {
+            if let Some(verb) = options.verb {
+                verb.run(&options)?;
+            }
+        }
+        CliRequest::Usage => terminal::print(options::usage())?,
+        CliRequest::Version => terminal::print(format!("{}\n", options::version("disque")))?,
+    }
+    Ok(RequestOutcome::Served)
+}
+
 fn leading_count(word: &[u8]) -> Option<Repeat> {
     match std::str::from_utf8(word).ok()?.parse::<i64>().ok()? {
         0 => None,
@@ -168,19 +195,38 @@ fn leading_count(word: &[u8]) -> Option<Repeat> {
     }
 }
 
+/// Reads `HOST PORT` or `HOST:PORT`.
+///
 /// Differs from C: leaves a unix socket behind, because the host and port were just asked for.
-fn typed_address(host: &[u8], port: &[u8]) -> Result<ServerAddress, Failure> {
-    let port_text = String::from_utf8_lossy(port);
-    let port = port_text.parse().map_err(|_| {
-        Failure::Told(format!("connect takes a host and a port, not '{port_text}'"))
+fn typed_address(place: &[Vec<u8>]) -> Result<ServerAddress, Failure> {
+    let text: Vec<_> = place.iter().map(|word| String::from_utf8_lossy(word)).collect();
+    let (host, port) = match text.as_slice() {
+        [host, port] => (host.clone().into_owned(), port.parse().ok()),
+        [host] => split_host(host),
+        _ => (String::new(), None),
+    };
+    let port = port.ok_or_else(|| {
+        Failure::Told(format!("connect takes a host and a port, not '{}'", text.join(" ")))
     })?;
-    Ok(ServerAddress::Tcp { host: String::from_utf8_lossy(host).into_owned(), port })
+    Ok(ServerAddress::Tcp { host, port })
 }
 
-/// Returns whether a line may go into the history file: passwords may not.
+/// Returns whether a line may go into the history: passwords may not.
+///
+/// Whatever has AUTH, requirepass or an option -a in it stays out, however it is quoted.
 fn may_be_kept(line: &str) -> bool {
-    let lower = line.trim_start().to_ascii_lowercase();
-    !lower.is_empty() && !lower.starts_with("auth") && !lower.contains("requirepass")
+    let is_secret = |word: &[u8]| {
+        let word = word.to_ascii_lowercase();
+        word.starts_with(b"-a")
+            || [b"auth".as_slice(), b"requirepass"]
+                .iter()
+                .any(|name| memchr::memmem::find(&word, name).is_some())
+    };
+    match quoting::split(line.as_bytes()) {
+        Ok(words) => !words.is_empty() && !words.iter().any(|word| is_secret(word)),
+        // Quotes that do not match do not make a password public.
+        Err(_) => !line.split_whitespace().any(|word| is_secret(word.as_bytes())),
+    }
 }
 
 fn history_path() -> Option<PathBuf> {
@@ -191,6 +237,8 @@ fn save_history(path: Option<&std::path::Path>, history: &MemHistory) -> io::Res
     let Some(path) = path else { return Ok(()) };
     let mut file =
         OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    // The C client leaves it to all.
+    file.set_permissions(Permissions::from_mode(0o600))?;
     let mut text = String::new();
     for line in history {
         text.push_str(line);
@@ -199,7 +247,7 @@ fn save_history(path: Option<&std::path::Path>, history: &MemHistory) -> io::Res
     file.write_all(text.as_bytes())
 }
 
-/// Completes the names of commands and help topics.
+/// Completes the names of commands, verbs and help topics.
 struct CommandNames;
 
 impl Completer for CommandNames {
@@ -211,7 +259,12 @@ impl Completer for CommandNames {
         cursor: usize,
         _: &Context<'_>,
     ) -> rustyline::Result<(usize, Vec<String>)> {
-        Ok(help::complete(&line[..cursor]))
+        let line = line.get(..cursor).unwrap_or(line);
+        let (start, mut candidates) = help::complete(line);
+        let typed = line.get(start..).unwrap_or_default().to_ascii_lowercase();
+        let verbs = verb::VERBS.iter().map(|verb| verb.name);
+        candidates.extend(verbs.filter(|name| name.starts_with(&typed)).map(str::to_string));
+        Ok((start, candidates))
     }
 }
 
@@ -236,9 +289,22 @@ mod tests {
 
     #[test]
     fn passwords_stay_out_of_the_history() {
-        assert!(may_be_kept("ping"));
-        assert!(!may_be_kept(" AUTH secret"));
-        assert!(!may_be_kept("config set requirepass secret"));
-        assert!(!may_be_kept("  "));
+        for line in ["ping", "addjob q author-less 0", "queues --json", "\"open"] {
+            assert_eq!(may_be_kept(line), !line.contains("author"), "{line}");
+        }
+        for line in [
+            " AUTH secret",
+            "2 auth secret",
+            "\"AUTH\" secret",
+            "\"a\\x75th\" secret",
+            "auth \"secret",
+            "hello 3 auth default secret",
+            "config set requirepass secret",
+            "config set \"require\\x70ass\" secret",
+            "queues -asecret",
+            "  ",
+        ] {
+            assert!(!may_be_kept(line), "{line}");
+        }
     }
 }

@@ -2,11 +2,11 @@
 //!
 //! The one-shot command and the interactive client both run on a [`Session`].
 
-use super::connection::{ServerAddress, ServerConnection};
-use super::failure::Failure;
+use super::connection::{Login, ServerConnection};
+use super::failure::{Failure, STATUS_FAILED};
 use super::help::{self, Colour};
 use super::options::{CliOptions, Repeat};
-use super::terminal;
+use super::{terminal, wait};
 use crate::proto::reply_reader::Value;
 
 /// How the server answered.
@@ -17,41 +17,58 @@ pub enum RequestOutcome {
 }
 
 /// A server to talk to, connected or not.
-pub struct Session<'a> {
-    options: &'a CliOptions,
-    pub address: ServerAddress,
+pub struct Session {
+    /// The server's address and login are those of the moment: `connect` and AUTH change them.
+    pub options: CliOptions,
     connection: Option<ServerConnection>,
 }
 
-impl<'a> Session<'a> {
+impl Session {
     /// Prepares a session with the server the options name.
-    pub fn new(options: &'a CliOptions) -> Self {
-        Session { options, address: options.address.clone(), connection: None }
+    pub fn new(options: CliOptions) -> Self {
+        Session { options, connection: None }
     }
 
-    /// Connects, also when there is a connection already.
+    /// Connects and logs in, also when there is a connection already.
+    ///
+    /// When the password is refused the connection stays, and the next one is made without
+    /// it: whoever is there may send AUTH with the right one.
     pub fn connect(&mut self) -> Result<(), Failure> {
         self.connection = None;
-        let password = self.options.password.as_deref();
-        self.connection = Some(ServerConnection::open(&self.address, password, None)?);
-        Ok(())
+        let mut connection = ServerConnection::connect(&self.options.address, None)?;
+        let done = match &self.options.login {
+            Some(login) => connection.log_in(login),
+            None => Ok(()),
+        };
+        match done {
+            Err(Failure::Login(_)) => self.options.login = None,
+            Err(failure) => return Err(failure),
+            Ok(()) => {}
+        }
+        self.connection = Some(connection);
+        done
     }
 
     /// Returns the prompt of the interactive client.
     pub fn prompt(&self) -> String {
         match self.connection {
-            Some(_) => self.address.prompt(),
+            Some(_) => self.options.address.prompt(),
             None => "not connected> ".to_string(),
         }
     }
 
     /// Executes a command and prints its replies, connecting first if need be.
     ///
-    /// A lost connection is made anew once, and the command sent again.
+    /// A lost connection is made anew once, and the command sent again. One on which a command
+    /// was interrupted is made anew too: the server must see that nobody waits any more.
     pub fn execute(&mut self, args: &[Vec<u8>], repeat: Repeat) -> Result<RequestOutcome, Failure> {
         if self.connection.is_some() {
             match self.execute_connected(args, repeat) {
                 Err(failure) if failure.is_lost_connection() => {}
+                Err(failure @ Failure::Interrupted) => {
+                    self.connect()?;
+                    return Err(failure);
+                }
                 done => return done,
             }
         }
@@ -60,13 +77,13 @@ impl<'a> Session<'a> {
     }
 
     /// Executes a command on the open connection, giving it up when it fails.
-    pub fn execute_connected(
+    fn execute_connected(
         &mut self,
         args: &[Vec<u8>],
         repeat: Repeat,
     ) -> Result<RequestOutcome, Failure> {
         let connection = self.connection.as_mut().ok_or(Failure::Closed)?;
-        let done = converse(connection, self.options, args, repeat);
+        let done = converse(connection, &self.options, args, repeat);
         match done {
             // The server hangs up instead of answering when it shuts down.
             Err(failure) if failure.is_lost_connection() && is_word(args, "shutdown") => {
@@ -77,8 +94,24 @@ impl<'a> Session<'a> {
                 self.connection = None;
                 Err(failure)
             }
+            Ok(RequestOutcome::Served) if is_word(args, "auth") => {
+                // The next connection, and those to other nodes, want it as well.
+                self.options.login = args.get(1..).map(|login| Login(login.to_vec()));
+                Ok(RequestOutcome::Served)
+            }
             Ok(outcome) => Ok(outcome),
         }
+    }
+}
+
+/// Executes one command on a connection of its own, as often as the options say. Returns the
+/// exit status.
+pub fn run(options: &CliOptions, args: &[Vec<u8>]) -> Result<u8, Failure> {
+    let mut session = Session::new(options.clone());
+    session.connect()?;
+    match session.execute_connected(args, options.repeat)? {
+        RequestOutcome::ErrorReply if options.stops_at_error => Ok(STATUS_FAILED),
+        _ => Ok(0),
     }
 }
 
@@ -88,37 +121,43 @@ pub fn show_help(args: &[Vec<u8>]) -> Option<Result<(), Failure>> {
         return None;
     }
     let colour = if terminal::prints_to_terminal() { Colour::On } else { Colour::Off };
-    Some(terminal::print(help::render(&args[1..], colour)))
+    Some(terminal::draw(help::render(&args[1..], colour)))
 }
 
 fn is_word(args: &[Vec<u8>], word: &str) -> bool {
     args.first().is_some_and(|first| first.eq_ignore_ascii_case(word.as_bytes()))
 }
 
+/// Sends the command as often as asked and prints every reply. Returns what the last one was.
 fn converse(
     connection: &mut ServerConnection,
     options: &CliOptions,
     args: &[Vec<u8>],
     repeat: Repeat,
 ) -> Result<RequestOutcome, Failure> {
+    let mut outcome = RequestOutcome::Served;
     let mut done = 0;
     while repeat == Repeat::Endless || repeat != Repeat::Times(done) {
         connection.send(args)?;
         loop {
             let reply = connection.receive()?;
             terminal::print(options.format.render(args, &reply))?;
-            if options.stops_at_error && matches!(reply, Value::Error(_)) {
-                return Ok(RequestOutcome::ErrorReply);
-            }
+            outcome = match reply {
+                Value::Error(_) => RequestOutcome::ErrorReply,
+                _ => RequestOutcome::Served,
+            };
             // After MONITOR, lines come until somebody hangs up.
-            if !is_word(args, "monitor") || matches!(reply, Value::Error(_)) {
+            if !is_word(args, "monitor") || outcome == RequestOutcome::ErrorReply {
                 break;
             }
         }
+        if options.stops_at_error && outcome == RequestOutcome::ErrorReply {
+            break;
+        }
         if let Some(interval) = options.interval {
-            std::thread::sleep(interval);
+            wait::pause(interval)?;
         }
         done += 1;
     }
-    Ok(RequestOutcome::Served)
+    Ok(outcome)
 }

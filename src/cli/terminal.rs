@@ -1,5 +1,11 @@
-//! Standard output, and the few things only a terminal can do.
+//! Standard output and standard error, and the few things only a terminal can do.
+//!
+//! What a server sent may hold escape sequences, which would move the cursor, change titles
+//! or type for the operator. They never reach a terminal: [`print`] and [`complain`] show
+//! control characters as `\x1b`. Only [`draw`] writes as is, for sequences of our own.
 
+use std::borrow::Cow;
+use std::fmt::{Display, Write as _};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, IsTerminal, Write};
 use std::os::fd::AsRawFd;
@@ -10,10 +16,70 @@ use crate::base::reason::reason;
 /// Moves to the top left corner of an emptied screen.
 pub const CLEAR_SCREEN: &str = "\x1b[H\x1b[2J";
 
-/// Writes to standard output and sends it off, so that pipes see every reply at once.
+/// Writes to standard output and sends it off, so that pipes see every reply at once. Bytes
+/// that a terminal would obey are shown there, and kept elsewhere.
 pub fn print(bytes: impl AsRef<[u8]>) -> Result<(), Failure> {
+    match io::stdout().is_terminal() {
+        true => draw(harmless(bytes.as_ref()).as_bytes()),
+        false => draw(bytes),
+    }
+}
+
+/// As [`print`], for text of our own that a terminal is to obey.
+pub fn draw(bytes: impl AsRef<[u8]>) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     out.write_all(bytes.as_ref()).and_then(|()| out.flush()).map_err(Failure::Output)
+}
+
+/// Writes a line about what went wrong to standard error.
+pub fn complain(what: impl Display) {
+    eprintln!("{}", one_line(&what.to_string()));
+}
+
+/// Shows everything in one line: control characters, line ends too, are escaped.
+pub fn one_line(text: &str) -> Cow<'_, str> {
+    match text.contains(char::is_control) {
+        true => Cow::Owned(text.chars().fold(String::new(), with_char)),
+        false => Cow::Borrowed(text),
+    }
+}
+
+/// Escapes what a terminal obeys, but for tabs and line ends, and what is no UTF-8.
+fn harmless(bytes: &[u8]) -> Cow<'_, str> {
+    let is_layout = |c: char| matches!(c, '\n' | '\t');
+    if let Ok(text) = std::str::from_utf8(bytes)
+        && !text.contains(|c: char| c.is_control() && !is_layout(c))
+    {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        let mut chars = chunk.valid().chars().peekable();
+        while let Some(c) = chars.next() {
+            if is_layout(c) || c == '\r' && chars.peek() == Some(&'\n') {
+                out.push(c);
+            } else {
+                out = with_char(out, c);
+            }
+        }
+        for byte in chunk.invalid() {
+            let _infallible = write!(out, "\\x{byte:02x}");
+        }
+    }
+    Cow::Owned(out)
+}
+
+fn with_char(mut out: String, c: char) -> String {
+    match c {
+        '\n' => out.push_str("\\n"),
+        '\r' => out.push_str("\\r"),
+        '\t' => out.push_str("\\t"),
+        c if c.is_control() => {
+            let _infallible = write!(out, "\\x{:02x}", u32::from(c));
+        }
+        c => out.push(c),
+    }
+    out
 }
 
 /// Returns whether standard output is a terminal; the variable FAKETTY claims so.
@@ -21,12 +87,20 @@ pub fn prints_to_terminal() -> bool {
     io::stdout().is_terminal() || std::env::var_os("FAKETTY").is_some()
 }
 
-/// Returns how many lines standard output shows, when it is a terminal that says so.
-pub fn height() -> Option<usize> {
+/// How much a terminal shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScreenSize {
+    pub lines: usize,
+    pub columns: usize,
+}
+
+/// Returns the size of standard output, when it is a terminal that says so.
+pub fn screen_size() -> Option<ScreenSize> {
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: TIOCGWINSZ writes one winsize to the pointer it is given, and to nothing else.
     let status = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &raw mut size) };
-    (status == 0 && size.ws_row > 0).then_some(usize::from(size.ws_row))
+    let is_known = status == 0 && size.ws_row > 0 && size.ws_col > 0;
+    is_known.then(|| ScreenSize { lines: size.ws_row.into(), columns: size.ws_col.into() })
 }
 
 /// Asks for a password on the terminal, whatever standard input and output are.
@@ -89,5 +163,23 @@ impl Drop for HiddenTyping<'_> {
     fn drop(&mut self) {
         // Nothing better can be done about a terminal that is gone.
         let _ = self.apply(&self.before);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_shown() {
+        assert_eq!(harmless(b"plain\ttext\r\n\xc3\xa9\n"), "plain\ttext\r\n\u{e9}\n");
+        assert_eq!(harmless(b"\x1b[2J\rx\x07\x7f"), "\\x1b[2J\\rx\\x07\\x7f");
+        // The control characters of 8 bits, in UTF-8 and bare, and bytes of no character.
+        assert_eq!(harmless(b"\xc2\x9b2J \x9b2J \xff"), "\\x9b2J \\x9b2J \\xff");
+    }
+
+    #[test]
+    fn one_line_stays_one() {
+        assert_eq!(one_line("a\r\nOK: \u{9b}\t\u{e9}"), "a\\r\\nOK: \\x9b\\t\u{e9}");
     }
 }

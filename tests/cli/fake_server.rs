@@ -1,12 +1,16 @@
-//! A server that says what the test wants: canned replies, in order. It hangs up on the first
-//! request it has no reply for.
+//! Servers that say what the test wants: canned replies, in order, or a reply to each request
+//! by a rule. The former hang up on the first request they have no reply for.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use disque::proto::reply_reader::{ReplyReader, Value};
+
+/// Longest wait for a request.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What the fake server does on one request.
 #[derive(Clone)]
@@ -43,6 +47,26 @@ impl FakeServer {
         FakeServer::with_answers(vec![answers])
     }
 
+    /// Serves any number of connections at the same time, and answers each request by a rule.
+    /// Without an answer it hangs up.
+    pub fn with_rule(
+        rule: impl Fn(&Words) -> Option<Vec<u8>> + Send + Sync + 'static,
+    ) -> FakeServer {
+        let (sender, requests) = channel();
+        let rule = Arc::new(rule);
+        let port = listen(move |stream, _| {
+            let (rule, sender) = (Arc::clone(&rule), sender.clone());
+            let answer = move |request: &Words| Some((rule(request)?, Then::Listen));
+            std::thread::spawn(move || obey(stream, answer, &sender));
+        });
+        FakeServer { port, requests }
+    }
+
+    /// Waits for the next request.
+    pub fn wait_for_request(&self) -> Words {
+        self.requests.recv_timeout(PATIENCE).expect("a request comes")
+    }
+
     /// Returns all requests that came, once the client is gone.
     pub fn requests(self) -> Vec<Words> {
         self.requests.try_iter().collect()
@@ -61,23 +85,47 @@ pub fn listen(mut serve: impl FnMut(TcpStream, usize) + Send + 'static) -> u16 {
     port
 }
 
-fn answer(mut stream: TcpStream, answers: Vec<Answer>, requests: &Sender<Words>) {
-    let mut reader = ReplyReader::default();
+/// Whether a server goes on after a reply.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Then {
+    Listen,
+    HangUp,
+}
+
+fn answer(stream: TcpStream, answers: Vec<Answer>, requests: &Sender<Words>) {
     let mut answers = answers.into_iter().peekable();
+    if matches!(answers.peek(), Some(Answer::HangUp)) {
+        return;
+    }
+    let next = |_: &Words| {
+        let reply = match answers.next()? {
+            Answer::Say(reply) => reply,
+            Answer::SayAfter(pause, reply) => {
+                std::thread::sleep(pause);
+                reply
+            }
+            Answer::HangUp => return None,
+        };
+        let is_last = matches!(answers.peek(), Some(Answer::HangUp));
+        Some((reply, if is_last { Then::HangUp } else { Then::Listen }))
+    };
+    obey(stream, next, requests);
+}
+
+fn obey(
+    mut stream: TcpStream,
+    mut rule: impl FnMut(&Words) -> Option<(Vec<u8>, Then)>,
+    requests: &Sender<Words>,
+) {
+    let mut reader = ReplyReader::default();
     let mut buffer = [0; 4096];
-    while !matches!(answers.peek(), Some(Answer::HangUp)) {
+    loop {
         if let Some(request) = reader.next_value().expect("a well-formed request") {
+            let request = words(&request);
             // A test that has ended takes no more requests.
-            let _ = requests.send(words(&request));
-            let reply = match answers.next() {
-                Some(Answer::Say(reply)) => reply,
-                Some(Answer::SayAfter(pause, reply)) => {
-                    std::thread::sleep(pause);
-                    reply
-                }
-                Some(Answer::HangUp) | None => return,
-            };
-            if stream.write_all(&reply).is_err() {
+            let _ = requests.send(request.clone());
+            let Some((reply, then)) = rule(&request) else { return };
+            if stream.write_all(&reply).is_err() || then == Then::HangUp {
                 return;
             }
         } else {
@@ -103,4 +151,9 @@ fn words(request: &Value) -> Words {
 /// Encodes a bulk string.
 pub fn bulk(text: &str) -> Vec<u8> {
     format!("${}\r\n{text}\r\n", text.len()).into_bytes()
+}
+
+/// Encodes an array of values that are encoded already.
+pub fn array(items: &[Vec<u8>]) -> Vec<u8> {
+    [format!("*{}\r\n", items.len()).into_bytes(), items.concat()].concat()
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use disque::cli::help::{self, Colour};
 
 use crate::support::{TestServer, eventually};
+use crate::terminal::Terminal;
 use crate::{client, run, told, told_by};
 
 fn start() -> TestServer {
@@ -34,18 +35,16 @@ fn create_makes_one_cluster_and_check_names_the_node_that_is_down() {
     assert_eq!((stdout.lines().count(), status), (4, 0), "{stdout}");
     let pair = format!("cluster create {} {}", address(&nodes[0]), address(&nodes[1]));
     let (_, stderr, status) = told_by(client(port, &pair));
-    let sentence = format!(
-        "{} is in a cluster with 1 other nodes: name those too, or take it out with \
-         CLUSTER RESET.\n",
-        address(&nodes[0])
-    );
-    assert_eq!((stderr, status), (sentence, 1));
+    let sentence = format!("{} is in a cluster with 1 other node: ", address(&nodes[0]));
+    assert!(stderr.starts_with(&sentence), "{stderr}");
+    assert!(stderr.contains("CLUSTER RESET, which deletes all its jobs"), "{stderr}");
+    assert_eq!(status, 1);
 
     let (stdout, stderr, status) = told_by(client(port, "cluster check"));
     assert_eq!((stderr.as_str(), status), ("", 0), "{stdout}");
     assert!(stdout.ends_with("OK: 3 nodes see each other\n"), "{stdout}");
     let (stdout, _, status) = told_by(client(port, "--check"));
-    assert!(stdout.starts_with("OK: 3 nodes, memory "), "{stdout}");
+    assert!(stdout.starts_with("OK: 3 nodes, memory at most "), "{stdout}");
     assert_eq!(status, 0);
 
     let lost = address(&nodes[2]);
@@ -57,11 +56,69 @@ fn create_makes_one_cluster_and_check_names_the_node_that_is_down() {
     assert_eq!(status, 1);
     eventually(
         || told_by(client(port, "--check")),
-        |(stdout, _, status)| *status == 1 && stdout.contains(&format!("{lost} failing")),
+        |(stdout, _, status)| *status == 2 && stdout.contains(&format!("{lost} failing")),
     );
-    let (_, stderr, status) = told_by(client(port, "-i 0.01 queues"));
-    assert!(stderr.starts_with("Left out node "), "{stderr}");
+    // It is critical because a job that asks for nothing special is refused.
+    let (stdout, _, _) = told_by(client(port, "--check"));
+    let refusal = "CRITICAL: new jobs are refused: 2 other nodes must take a copy, and 1 can; ";
+    assert!(stdout.starts_with(refusal), "{stdout}");
+    let (stdout, _, _) = told_by(client(port, "addjob q body 0"));
+    assert!(stdout.starts_with("NOREPL"), "{stdout}");
+    for verb in ["queues -i 0.01", "nodes"] {
+        let (_, stderr, status) = told_by(client(port, verb));
+        assert!(stderr.starts_with("Left out node "), "{stderr}");
+        assert_eq!(status, 1);
+    }
+    let (stdout, _, _) = told_by(client(port, "nodes --csv"));
+    assert_eq!(stdout.matches(",\"unreachable\",,").count(), 1, "{stdout}");
+    // Both who are left forget it, by its address and by the start of its ID.
+    let (stdout, _, status) = told_by(client(port, &format!("cluster forget {lost}")));
+    assert_eq!((stdout.as_str(), status), ("OK\n", 0));
+    let (view, _, _) = told_by(client(nodes[1].port(), "cluster nodes"));
+    let line = view.lines().find(|line| line.contains(&lost)).expect("it is known there");
+    let forget = format!("cluster forget {}", &line[..12]);
+    assert_eq!(told_by(client(nodes[1].port(), &forget)).0, "OK\n");
+    let (stdout, _, status) = told_by(client(port, "--check"));
+    assert!(stdout.starts_with("OK: 2 nodes, "), "{stdout}");
+    assert_eq!(status, 0);
+    let (_, stderr, status) = told_by(client(port, &forget));
+    assert_eq!(stderr, format!("No known node is called {}: see CLUSTER NODES.\n", &line[..12]));
     assert_eq!(status, 1);
+}
+
+#[test]
+fn two_servers_with_one_nodes_conf_are_told_apart() {
+    let (nodes, _) = three_nodes();
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::copy(nodes[2].folder().join("nodes.conf"), folder.path().join("nodes.conf"))
+        .expect("the node has written its file");
+    let copy = TestServer::start_in(folder, &[]);
+    let named = |stdout: &str| {
+        [
+            format!("{} and {}", address(&copy), address(&nodes[2])),
+            format!("{} and {}", address(&nodes[2]), address(&copy)),
+        ]
+        .iter()
+        .any(|pair| stdout.contains(&format!("{pair} are two servers with one ID, ")))
+    };
+    // Neither knows of the other: the third one changes its mind now and then.
+    for port in [nodes[0].port(), copy.port()] {
+        eventually(
+            || told_by(client(port, "cluster check")),
+            |(stdout, _, status)| *status == 1 && named(stdout),
+        );
+    }
+    eventually(
+        || told_by(client(copy.port(), "--check")),
+        |(stdout, _, status)| *status == 2 && named(stdout),
+    );
+    let pair = format!("cluster create {} {}", address(&nodes[2]), address(&copy));
+    let (_, stderr, status) = told_by(client(copy.port(), &pair));
+    assert!(named(&stderr), "{stderr}");
+    assert_eq!(status, 1);
+    let twice = format!("cluster create {0} localhost:{1}", address(&copy), copy.port());
+    let (_, stderr, _) = told_by(client(copy.port(), &twice));
+    assert!(stderr.contains(" lead to the same node.\n"), "{stderr}");
 }
 
 #[test]
@@ -87,8 +144,88 @@ fn queues_and_top_add_up_what_all_nodes_hold() {
         "{stdout}"
     );
     let (stdout, _, status) = told_by(client(nodes[0].port(), "-r 2 -i 0.01 top"));
-    assert_eq!(stdout.matches("3 nodes, 1 queues, 3 jobs queued\n\nQUEUE ").count(), 2, "{stdout}");
+    assert_eq!(stdout.matches("3 nodes, 1 queue, 3 jobs queued\n\nQUEUE ").count(), 2, "{stdout}");
     assert_eq!(status, 0);
+    // No node alone holds as many.
+    let (stdout, _, status) = told_by(client(nodes[0].port(), "--check --max-length 2 mail"));
+    assert_eq!(
+        stdout,
+        "WARNING: queue mail is paused for output: GETJOB gets nothing; queue mail holds 3 jobs, \
+         over 2\n"
+    );
+    assert_eq!(status, 1);
+    let (stdout, _, status) = told_by(client(nodes[0].port(), "--check --local --max-length 2"));
+    assert!(stdout.starts_with("OK: 1 of 3 nodes, memory "), "{stdout}");
+    assert_eq!(status, 0);
+    let (_, stderr, status) = told_by(client(nodes[0].port(), "queues -i 0.01 m* mial"));
+    assert_eq!((stderr.as_str(), status), ("No queue is called mial.\n", 1));
+
+    let (stdout, stderr, status) = told_by(client(nodes[0].port(), "nodes --json"));
+    assert_eq!((stderr.as_str(), status), ("", 0));
+    assert_eq!(stdout.lines().count(), 3, "{stdout}");
+    let mine = format!("\"address\":\"{}\",\"version\":\"", address(&nodes[0]));
+    let line = stdout.lines().find(|line| line.contains(&mine)).expect("every node has a row");
+    assert!(line.contains("\"state\":\"ok\",\"memory_bytes\":"), "{line}");
+    assert!(line.contains(",\"jobs\":1,\"queued\":1,\"unqueued\":0,"), "{line}");
+}
+
+/// The screen of `top` in a terminal, once it has shown a page.
+#[test]
+fn top_says_what_does_not_fit_the_screen() {
+    let node = start();
+    let jobs: String = (0..67).map(|n| format!("ADDJOB queue-{n:02} body 0\r\n")).collect();
+    assert_eq!(told(&run(client(node.port(), "--pipe"), jobs.as_bytes())).2, 0);
+    let mut terminal = Terminal::run_sized(client(node.port(), "top -i 0.01"), 24, 40);
+    terminal.wait_for("\x1b[H\x1b[2J1 node, 67 queues, 67 jobs queued\r\n\r\n");
+    let page = terminal.wait_for("\x1b[H\x1b[2J");
+    let lines: Vec<&str> = page.lines().collect();
+    assert_eq!(lines.len(), 21, "{page}");
+    assert!(lines[1].starts_with("queue-00 "), "{page}");
+    assert_eq!(lines[20], "... and 48 more queues with 48 jobs: `qu");
+    assert!(lines.iter().all(|line| line.chars().count() <= 40), "{page}");
+    terminal.type_keys("\x03");
+    // Nothing catches it here.
+    assert_eq!(terminal.wait_for_end().0, None);
+}
+
+#[test]
+fn verbs_work_in_the_interactive_client_with_the_password_of_the_moment() {
+    let home = tempfile::tempdir().expect("a folder");
+    let node = TestServer::start_with(&["--requirepass", "secret"]);
+    let mut command = client(node.port(), "");
+    command.env("HOME", home.path());
+    let mut terminal = Terminal::run(command);
+    let prompt = format!("127.0.0.1:{}> ", node.port());
+    terminal.wait_for(&prompt);
+    terminal.type_keys("queues\r");
+    terminal.wait_for("NOAUTH Authentication required. Give the password");
+    terminal.wait_for(&prompt);
+    terminal.type_keys("auth secret\r");
+    terminal.wait_for("\r\nOK\r\n");
+    terminal.wait_for(&prompt);
+    terminal.type_keys("addjob mail body 0\r");
+    terminal.wait_for("\r\nD-");
+    terminal.wait_for(&prompt);
+    terminal.type_keys("que\t m* -i 0.01 --json\r");
+    terminal.wait_for("[{\"queue\":\"mail\",\"length\":1,");
+    terminal.wait_for(&prompt);
+    terminal.type_keys("cluster check\r");
+    terminal.wait_for("OK: 1 node, and it knows no other\r\n");
+    terminal.wait_for(&prompt);
+    terminal.type_keys("nodes\r");
+    terminal.wait_for("NODE     ADDRESS ");
+    terminal.wait_for(&prompt);
+    terminal.type_keys("top -i 0.01\r");
+    terminal.wait_for("\x1b[H\x1b[2J1 node, 1 queue, 1 job queued\r\n");
+    terminal.wait_for("\x1b[H\x1b[2J1 node, 1 queue, 1 job queued\r\n");
+    terminal.type_keys("\x03");
+    terminal.wait_for("(interrupted)\r\n");
+    terminal.wait_for(&prompt);
+    terminal.type_keys("cluster myid\r");
+    terminal.wait_for("\r\n\"");
+    terminal.wait_for(&prompt);
+    terminal.type_keys("quit\r");
+    assert_eq!(terminal.wait_for_end().0, Some(0));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::program::{PATIENCE, Program};
 
@@ -17,8 +17,11 @@ pub struct Terminal {
 
 impl Terminal {
     /// Starts the program with the terminal as its three streams and as its /dev/tty.
-    pub fn run(mut command: Command) -> Terminal {
-        let (master, slave) = open_pair();
+    pub fn run(command: Command) -> Terminal {
+        Terminal::on(open_pair(None), command)
+    }
+
+    fn on((master, slave): (File, OwnedFd), mut command: Command) -> Terminal {
         let stream = || Stdio::from(slave.try_clone().expect("a second handle"));
         command.stdin(stream()).stdout(stream()).stderr(stream()).env("TERM", "xterm");
         // SAFETY: setsid and ioctl may be called between fork and exec; standard input is the
@@ -33,6 +36,11 @@ impl Terminal {
         }
         let program = Program::start(&mut command);
         Terminal { keyboard_and_screen: master, program, seen: String::new() }
+    }
+
+    /// As [`run`](Self::run), on a screen of this size.
+    pub fn run_sized(command: Command, lines: u16, columns: u16) -> Terminal {
+        Terminal::on(open_pair(Some((lines, columns))), command)
     }
 
     /// Types keys.
@@ -51,6 +59,24 @@ impl Terminal {
                 return before;
             }
             assert!(self.read_more(deadline), "no {text:?} in {:?}", self.seen);
+        }
+    }
+
+    /// Waits until the terminal makes signals of Ctrl-C again, which it does not while a line
+    /// is edited.
+    pub fn wait_for_cooked_mode(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        // SAFETY: termios is a plain C struct for which all zeros is a value, and tcgetattr
+        // fills it; the descriptor is open as long as the borrow lasts.
+        let is_cooked = || unsafe {
+            let mut attributes: libc::termios = std::mem::zeroed();
+            let terminal = self.keyboard_and_screen.as_raw_fd();
+            libc::tcgetattr(terminal, &raw mut attributes) == 0
+                && attributes.c_lflag & libc::ISIG != 0
+        };
+        while !is_cooked() {
+            assert!(Instant::now() < deadline, "the line is edited for ever");
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 
@@ -87,16 +113,20 @@ impl Terminal {
     }
 }
 
-fn open_pair() -> (File, OwnedFd) {
+/// Opens a terminal, of so many lines and columns if it is to say that.
+fn open_pair(size: Option<(u16, u16)>) -> (File, OwnedFd) {
     let (mut master, mut slave) = (-1, -1);
-    // SAFETY: openpty writes two descriptors; the optional pointers may be null.
+    let (ws_row, ws_col) = size.unwrap_or_default();
+    let mut size = libc::winsize { ws_row, ws_col, ws_xpixel: 0, ws_ypixel: 0 };
+    // SAFETY: openpty writes two descriptors and reads the size; the optional pointers may be
+    // null.
     let status = unsafe {
         libc::openpty(
             &raw mut master,
             &raw mut slave,
             std::ptr::null_mut(),
             std::ptr::null_mut(),
-            std::ptr::null_mut(),
+            &raw mut size,
         )
     };
     assert_eq!(status, 0, "no terminal: {}", std::io::Error::last_os_error());

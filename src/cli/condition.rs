@@ -1,0 +1,92 @@
+//! What one node says of itself and of the others, and whether it takes jobs.
+
+use super::connection::ServerConnection;
+use super::failure::Failure;
+use super::info::Info;
+use super::nodes::{self, NodePeer};
+use super::table::counted;
+use crate::base::number::human_bytes;
+use crate::proto::reply_reader::Value;
+
+/// Shares of maxmemory, in percent, above which a node takes no copies, and refuses jobs.
+pub const MEMORY_NO_COPIES: u64 = 75;
+const MEMORY_FULL: u64 = 95;
+/// Copies of a job when ADDJOB does not say, in a cluster that has as many nodes.
+const REPLICATE_DEFAULT: usize = 3;
+
+/// A node as it sees itself and its cluster.
+#[derive(Debug)]
+pub struct NodeCondition {
+    pub info: Info,
+    /// In bytes. None: no limit, or CONFIG is not for us.
+    pub memory_max: Option<u64>,
+    /// All nodes it knows, itself among them.
+    view: Vec<NodePeer>,
+}
+
+impl NodeCondition {
+    /// Asks a node.
+    pub fn read(connection: &mut ServerConnection) -> Result<NodeCondition, Failure> {
+        let info = Info::read(connection)?;
+        let memory_max = memory_max(&connection.call(&["CONFIG", "GET", "maxmemory"])?);
+        Ok(NodeCondition { info, memory_max, view: nodes::view(connection)? })
+    }
+
+    /// Returns the memory in use, in bytes.
+    pub fn memory_used(&self) -> u64 {
+        self.info.number("used_memory")
+    }
+
+    /// Returns the share of maxmemory in use, in percent, when there is a limit.
+    pub fn memory_percent(&self) -> Option<u64> {
+        Some(self.memory_used().saturating_mul(100) / self.memory_max?)
+    }
+
+    /// Returns whether CLUSTER LEAVING was sent to the node.
+    pub fn is_leaving(&self) -> bool {
+        self.view.iter().any(|peer| peer.has("myself") && peer.has("leaving"))
+    }
+
+    /// Returns the known nodes, this one among them. One in handshake is somebody who may
+    /// join, and nobody who is missed.
+    pub fn members(&self) -> impl Iterator<Item = &NodePeer> {
+        self.view.iter().filter(|peer| !peer.has("handshake"))
+    }
+
+    /// Returns why the node refuses an ADDJOB without options, if it does.
+    pub fn refusal(&self) -> Option<String> {
+        if self.info.field("aof_last_write_status") == Some("err") {
+            let text = "cannot write the append only file: make room on the disk and see the log";
+            return Some(text.to_string());
+        }
+        let percent = self.memory_percent().unwrap_or(0);
+        let memory = format!("memory {percent}% of {}", human_bytes(self.memory_max.unwrap_or(0)));
+        if percent >= MEMORY_FULL {
+            return Some(format!("{memory}: new jobs are refused"));
+        }
+        let keeps_none = if self.is_leaving() {
+            Some("leaving the cluster".to_string())
+        } else {
+            (percent >= MEMORY_NO_COPIES).then_some(memory)
+        };
+        let copies = self.members().count().min(REPLICATE_DEFAULT);
+        let elsewhere = if keeps_none.is_some() { copies } else { copies.saturating_sub(1) };
+        let takers = self.members().filter(|peer| peer.takes_copies()).count();
+        if elsewhere <= takers {
+            return None;
+        }
+        let refused = format!(
+            "new jobs are refused: {} must take a copy, and {takers} can",
+            counted(elsewhere as u64, "other node")
+        );
+        Some(keeps_none.map_or(refused.clone(), |reason| format!("{reason}: {refused}")))
+    }
+}
+
+/// Reads the reply to CONFIG GET maxmemory. It is an error where CONFIG was renamed away.
+fn memory_max(reply: &Value) -> Option<u64> {
+    let Value::Array(items) = reply else { return None };
+    let [_, Value::Bulk(digits)] = items.as_slice() else { return None };
+    let max: u64 = std::str::from_utf8(digits).ok()?.parse().ok()?;
+    (max > 0).then_some(max)
+}
