@@ -11,6 +11,7 @@ use tempfile::TempDir;
 #[allow(dead_code, reason = "the integration tests use the rest of it")]
 mod program;
 #[path = "cli/terminal.rs"]
+#[allow(dead_code, reason = "the tests of the client use the rest of it")]
 mod terminal;
 
 use terminal::Terminal;

@@ -11,12 +11,15 @@ use std::net::SocketAddr;
 
 use mio::Interest;
 use mio::net::TcpStream;
+use socket2::Socket;
 
 use super::RunFailure;
 use super::options::AckCommand;
 use super::peer::{BenchmarkPeer, HeldJob, ReplyKind, ReplyOutcome};
 use super::reply::Stop;
 use super::request::{AckReplies, Marks, Requests};
+use crate::cli::connection::{Login, ServerConnection};
+use crate::cli::failure::Failure;
 
 /// Free room of a first read, in bytes. A buffer doubles when a read fills it, so that
 /// ten thousand connections with short replies do not touch 64 KiB each: that made a
@@ -107,15 +110,15 @@ impl BenchmarkConnection {
     /// the connection before the load begins.
     pub fn open(
         server: SocketAddr,
+        login: Option<&Login>,
         client: usize,
         clients: usize,
         queues: u32,
         requests: &Requests,
     ) -> Result<Self, RunFailure> {
-        let stream =
-            greet(server, &requests.hello).map_err(|error| RunFailure::Socket(server, error))?;
+        let stream = greet(server, login, &requests.hello).map_err(RunFailure::Greeting)?;
         Ok(Self {
-            stream: TcpStream::from_std(stream),
+            stream: TcpStream::from_std(stream.into()),
             server,
             input: Vec::new(),
             taken: 0,
@@ -315,22 +318,24 @@ impl BenchmarkConnection {
     }
 }
 
-/// Connects, sends `hello` and reads its replies, one line each.
-pub fn greet(server: SocketAddr, hello: &(Vec<u8>, usize)) -> io::Result<std::net::TcpStream> {
-    let mut stream = std::net::TcpStream::connect(server)?;
-    stream.set_nodelay(true)?;
-    stream.write_all(&hello.0)?;
+/// Connects and logs in as every tool does, sends `hello` and reads its replies, one line each.
+pub fn greet(
+    server: SocketAddr,
+    login: Option<&Login>,
+    hello: &(Vec<u8>, usize),
+) -> Result<Socket, Failure> {
+    let mut socket = ServerConnection::open(&server.into(), login, None)?.into_socket();
+    socket.write_all(&hello.0, None)?;
     let mut lines = 0;
     let mut bytes = [0; 256];
     while lines < hello.1 {
-        let received = stream.read(&mut bytes)?;
-        if received == 0 {
-            return Err(ErrorKind::UnexpectedEof.into());
-        }
-        lines += bytes[..received].iter().filter(|byte| **byte == b'\n').count();
+        let received = match socket.read(&mut bytes, None)? {
+            0 => return Err(Failure::Closed),
+            received => bytes.get(..received).unwrap_or_default(),
+        };
+        lines += received.iter().filter(|byte| **byte == b'\n').count();
     }
-    stream.set_nonblocking(true)?;
-    Ok(stream)
+    Ok(socket.into_inner())
 }
 
 #[cfg(test)]

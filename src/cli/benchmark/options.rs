@@ -2,13 +2,16 @@
 //! of [`BenchmarkOptions`] that [`parse`] hands out makes sense as a whole, so nothing behind it
 //! asks again whether, say, a peer knows acknowledgements.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use super::RunFailure;
 use super::peer::{BenchmarkPeer, STAMP_LEN};
+use crate::cli::address::{GivenAddress, ServerAddress};
+use crate::cli::connection::Login;
 
 /// The text of `--help`.
 pub const USAGE: &str = "\
@@ -18,8 +21,10 @@ Loads a job queue and tells how it bears it: jobs a second, latencies, and what 
 server spends on a job.
 
 What to talk to
-  -h HOST            server's host (127.0.0.1)
+  -h HOST            server's host (127.0.0.1); its port may follow, as in db1:7711
   -p PORT            server's port (7711)
+  -a PASSWORD        log in with it; for disque better set DISQUE_AUTH, which other
+                     users of the machine cannot see
   --server HOST:PORT a server; repeat it for several (instead of -h and -p)
   --peer PEER        disque, list, reliable, stream (Redis) or beanstalkd (disque)
   --pid PID          a server's process, for its CPU and memory; repeat it or use commas
@@ -67,6 +72,7 @@ What to print
   --label TEXT       a name for this run
   --quiet            no progress line
   --help             this text
+  --version          the version of this tool
 ";
 
 /// One step of a run: every client does the same until the work is used up.
@@ -147,6 +153,7 @@ pub enum ProgressLine {
 pub struct BenchmarkOptions {
     pub peer: BenchmarkPeer,
     pub servers: Vec<SocketAddr>,
+    pub login: Option<Login>,
     pub pids: Vec<u32>,
     pub workload: Workload,
     pub jobs: u64,
@@ -178,13 +185,13 @@ pub struct BenchmarkOptions {
 pub enum BenchmarkRequest {
     Run(Box<BenchmarkOptions>),
     Help,
+    Version,
 }
 
 /// The words of the command line before they are checked against each other.
 struct Words {
-    host: String,
-    port: u16,
-    servers: Vec<String>,
+    given: GivenAddress,
+    servers: Vec<ServerAddress>,
     workload: String,
     producers: Option<usize>,
     window: u64,
@@ -198,8 +205,7 @@ pub fn parse(
     args: impl IntoIterator<Item = std::ffi::OsString>,
 ) -> Result<BenchmarkRequest, RunFailure> {
     let mut words = Words {
-        host: "127.0.0.1".into(),
-        port: 7711,
+        given: GivenAddress::default(),
         servers: Vec::new(),
         workload: "add,get,ack".into(),
         producers: None,
@@ -211,6 +217,7 @@ pub fn parse(
     let mut options = BenchmarkOptions {
         peer: BenchmarkPeer::Disque,
         servers: Vec::new(),
+        login: None,
         pids: Vec::new(),
         workload: Workload::Steps(Vec::new()),
         jobs: 100_000,
@@ -238,9 +245,19 @@ pub fn parse(
         use lexopt::Arg::{Long, Short};
         match arg {
             Long("help") => return Ok(BenchmarkRequest::Help),
-            Short('h') => words.host = text(&mut parser)?,
-            Short('p') => words.port = number(&mut parser)?,
-            Long("server") => words.servers.push(text(&mut parser)?),
+            Long("version") => return Ok(BenchmarkRequest::Version),
+            Short('h') => words.given.set_host(&text(&mut parser)?),
+            Short('p') => words.given.port = Some(number(&mut parser)?),
+            Short('a') => {
+                options.login = Some(Login(vec![parser.value()?.into_vec()]));
+            }
+            Long("server") => {
+                let text = text(&mut parser)?;
+                let server = ServerAddress::parse(&text).ok_or_else(|| {
+                    RunFailure::Usage(format!("a server is HOST:PORT, not '{text}'"))
+                })?;
+                words.servers.push(server);
+            }
             Long("peer") => {
                 let name = text(&mut parser)?;
                 options.peer = BenchmarkPeer::named(&name)
@@ -318,7 +335,7 @@ fn from_text<T: FromStr>(value: &str, what: &str) -> Result<T, RunFailure> {
 }
 
 /// Puts the parts together and refuses what does not fit.
-fn settle(words: Words, options: &mut BenchmarkOptions) -> Result<(), RunFailure> {
+fn settle(mut words: Words, options: &mut BenchmarkOptions) -> Result<(), RunFailure> {
     let refuse = |why: &str| Err(RunFailure::Usage(why.into()));
     let seconds =
         match words.seconds {
@@ -330,7 +347,7 @@ fn settle(words: Words, options: &mut BenchmarkOptions) -> Result<(), RunFailure
     if words.rate.is_some_and(|rate| !(rate > 0.0 && rate.is_finite())) {
         return refuse("a rate is above 0");
     }
-    options.servers = resolve(&words)?;
+    options.servers = resolve(&mut words)?;
     options.workload = workload(&words, seconds, options.clients)?;
     if let Workload::Steps(_) | Workload::Flow(Flow { pace: Pace::Window(_), .. }) =
         options.workload
@@ -364,23 +381,18 @@ fn settle(words: Words, options: &mut BenchmarkOptions) -> Result<(), RunFailure
     Ok(())
 }
 
-fn resolve(words: &Words) -> Result<Vec<SocketAddr>, RunFailure> {
-    let names = if words.servers.is_empty() {
-        let host = &words.host;
-        let bracketed = if host.contains(':') { format!("[{host}]") } else { host.clone() };
-        vec![format!("{bracketed}:{}", words.port)]
-    } else {
-        words.servers.clone()
+fn resolve(words: &mut Words) -> Result<Vec<SocketAddr>, RunFailure> {
+    let given = std::mem::take(&mut words.given).address().map_err(RunFailure::Greeting)?;
+    let servers = match std::mem::take(&mut words.servers) {
+        servers if servers.is_empty() => vec![given.unwrap_or_default()],
+        servers => servers,
     };
-    names
-        .iter()
-        .map(|name| {
-            let found = name.to_socket_addrs().map_err(|error| error.to_string());
-            found
-                .and_then(|mut all| all.next().ok_or_else(|| "no address".into()))
-                .map_err(|why| RunFailure::Usage(format!("cannot resolve {name}: {why}")))
-        })
-        .collect()
+    let first = |server: &ServerAddress| {
+        let found = server.resolve().map_err(RunFailure::Greeting)?;
+        let none = || RunFailure::Usage(format!("{server} resolves to no address"));
+        found.first().copied().ok_or_else(none)
+    };
+    servers.iter().map(first).collect()
 }
 
 fn workload(
@@ -446,6 +458,9 @@ fn fits_the_peer(options: &BenchmarkOptions) -> Result<(), RunFailure> {
     if peer == BenchmarkPeer::Disque {
         return Ok(());
     }
+    if peer == BenchmarkPeer::Beanstalkd && options.login.is_some() {
+        return refuse("has no passwords");
+    }
     if steps.contains(&Step::Ack(AckCommand::FastAck)) || steps.contains(&Step::Wait) {
         return refuse("knows neither FASTACK nor GETJOB's timeout");
     }
@@ -469,7 +484,7 @@ mod tests {
         let args = std::iter::once("disque-benchmark").chain(line.split_whitespace());
         match parse(args.map(Into::into)) {
             Ok(BenchmarkRequest::Run(options)) => Ok(*options),
-            Ok(BenchmarkRequest::Help) => Err("help".into()),
+            Ok(_) => Err("no run".into()),
             Err(failure) => Err(failure.to_string()),
         }
     }
@@ -480,6 +495,13 @@ mod tests {
         assert_eq!(options.servers, ["127.0.0.1:7711".parse().unwrap()]);
         let steps = vec![Step::Add, Step::Get, Step::Ack(AckCommand::AckJob)];
         assert_eq!(options.workload, Workload::Steps(steps));
+    }
+
+    #[test]
+    fn a_server_is_given_as_to_every_tool() {
+        let options = parsed("-h 127.0.0.1:7712 -a secret").unwrap();
+        assert_eq!(options.servers, ["127.0.0.1:7712".parse().unwrap()]);
+        assert_eq!(options.login, Some(Login(vec![b"secret".to_vec()])));
     }
 
     #[test]
@@ -512,6 +534,9 @@ mod tests {
     fn what_does_not_fit_together_is_refused() {
         for (line, why) in [
             ("--peer list", "nothing to acknowledge"),
+            ("--peer beanstalkd -a secret", "no passwords"),
+            ("--server 127.0.0.1", "HOST:PORT"),
+            ("-h 127.0.0.1:1 -p 2", "-h says port 1"),
             ("--peer beanstalkd --count 2", "one job at a time"),
             ("--peer stream --queues 2", "one queue only"),
             ("--peer list -w add --replicate 3", "no words of ADDJOB"),

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use socket2::Socket;
 
 use super::options::{self, AckCommand, BenchmarkOptions, Flow, Pace, Placement, Step, Workload};
 use super::report::{FigureRow, Sample, ServerUse};
@@ -73,11 +74,11 @@ pub fn run(options: &BenchmarkOptions) -> Result<Vec<FigureRow>, RunFailure> {
     Ok(rows)
 }
 
-fn open_idle(plan: &Plan) -> Result<Vec<std::net::TcpStream>, RunFailure> {
+fn open_idle(plan: &Plan) -> Result<Vec<Socket>, RunFailure> {
     let servers = plan.options.servers.iter().cycle();
     let open = |server: &SocketAddr| {
-        connection::greet(*server, &plan.requests.hello)
-            .map_err(|error| RunFailure::Socket(*server, error))
+        let login = plan.options.login.as_ref();
+        connection::greet(*server, login, &plan.requests.hello).map_err(RunFailure::Greeting)
     };
     servers.take(plan.options.idle).map(open).collect()
 }

@@ -270,8 +270,9 @@ impl Worker {
         let mut connections = Vec::new();
         for number in numbers {
             let server = server_of(number);
+            let login = plan.options.login.as_ref();
             let mut connection =
-                BenchmarkConnection::open(server, number, clients, queues, &plan.requests)?;
+                BenchmarkConnection::open(server, login, number, clients, queues, &plan.requests)?;
             connection.register(&poll, mio::Token(connections.len()))?;
             connections.push(connection);
         }
