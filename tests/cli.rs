@@ -266,6 +266,33 @@ fn options_that_do_not_exist_end_with_1_and_those_without_use_with_2() {
 }
 
 #[test]
+fn every_binary_explains_itself_and_names_its_version() {
+    for (program, name) in [
+        (env!("CARGO_BIN_EXE_disque"), "disque"),
+        (env!("CARGO_BIN_EXE_disque-server"), "disque-server"),
+        (env!("CARGO_BIN_EXE_disque-check-aof"), "disque-check-aof"),
+        (env!("CARGO_BIN_EXE_disque-benchmark"), "disque-benchmark"),
+    ] {
+        let run = |option: &str| {
+            let mut command = Command::new(program);
+            command.arg(option);
+            told_by(command)
+        };
+        let (stdout, stderr, status) = run("--help");
+        assert!(stdout.contains(&format!("Usage: {name}")), "{name}: {stdout}");
+        assert_eq!((stderr.as_str(), status), ("", 0), "{name}");
+        let (stdout, stderr, status) = run("--version");
+        let version = match name {
+            // The shape of the C server's, which scripts take apart.
+            "disque-server" => "Disque server v=1.0-rc1 ".to_string(),
+            name => format!("{name} {}", env!("CARGO_PKG_VERSION")),
+        };
+        assert!(stdout.starts_with(&version), "{name}: {stdout}");
+        assert_eq!((stdout.lines().count(), stderr.as_str(), status), (1, "", 0), "{name}");
+    }
+}
+
+#[test]
 fn help_needs_no_server() {
     let (stdout, stderr, status) = told_by(client(1, "help qlen"));
     assert!(stdout.contains("QLEN queue\r\n  summary: "), "{stdout}");

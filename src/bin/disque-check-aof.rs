@@ -4,6 +4,7 @@
 use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 
+use disque::cli::options;
 use disque::store::check;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -12,6 +13,17 @@ const BAR_FROM_LEN: u64 = 64 * 1024 * 1024;
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
+    match arguments.get(1).and_then(|first| first.to_str()) {
+        Some("-h" | "--help") => {
+            print!("{}", check::HELP);
+            return ExitCode::SUCCESS;
+        }
+        Some("-v" | "--version") => {
+            println!("{}", options::version("disque-check-aof"));
+            return ExitCode::SUCCESS;
+        }
+        _ => {}
+    }
     let bar = ProgressBar::no_length();
     let style = ProgressStyle::with_template("{bar:40} {percent}% {bytes_per_sec} {eta}");
     bar.set_style(style.expect("the template is well-formed"));

@@ -37,7 +37,10 @@ fn main() -> ExitCode {
             println!("{}", version::line());
             ExitCode::SUCCESS
         }
-        Invocation::Help => refused(command_line::USAGE),
+        Invocation::Help => {
+            print!("{}", command_line::USAGE);
+            ExitCode::SUCCESS
+        }
         Invocation::TestMemoryUnsaid => refused(command_line::TEST_MEMORY_USAGE),
         Invocation::TestMemory { megabytes } => {
             match memory_check::run(megabytes, &mut io::stdout()) {

@@ -13,6 +13,19 @@ use std::path::{Path, PathBuf};
 
 use super::aof_load::{AofReader, LoadError, LoadFault, LoadProgress};
 
+/// The text of `--help`.
+pub const HELP: &str = "\
+Usage: disque-check-aof [--fix [--yes]] <file.aof>
+       disque-check-aof -h | --help
+       disque-check-aof -v | --version
+
+Says whether a server can load an append only file. Nothing is written to it
+without --fix, which cuts off what cannot be loaded, after a question that
+--yes answers.
+
+Exit status: 0 the file is valid, or was made so; 1 it is not, or cannot be read.
+";
+
 /// Records read between two reports of the progress.
 const SLICE: usize = 10_000;
 

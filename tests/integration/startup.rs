@@ -53,12 +53,12 @@ fn the_version_line_has_the_shape_scripts_take_apart() {
 }
 
 #[test]
-fn help_is_usage_on_stderr_and_exit_1() {
+fn help_is_usage_on_stdout_and_exit_0() {
     for option in ["-h", "--help"] {
         let output = run(&[option]);
-        assert_eq!(output.status.code(), Some(1));
-        assert_eq!(output.stdout, b"");
-        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(0));
+        assert_eq!(stderr(&output), "");
+        let text = String::from_utf8_lossy(&output.stdout);
         for part in ["FILE", "--version", "--help", "--test-memory"] {
             assert!(text.contains(part), "{text}");
         }
