@@ -268,13 +268,13 @@ fn options_that_do_not_exist_end_with_1_and_those_without_use_with_2() {
 #[test]
 fn every_binary_explains_itself_and_names_its_version() {
     for (program, name) in [
-        (env!("CARGO_BIN_EXE_disque"), "disque"),
-        (env!("CARGO_BIN_EXE_disque-server"), "disque-server"),
-        (env!("CARGO_BIN_EXE_disque-check-aof"), "disque-check-aof"),
-        (env!("CARGO_BIN_EXE_disque-benchmark"), "disque-benchmark"),
+        (env!("CARGO_BIN_EXE_disque").into(), "disque"),
+        (support::server_path(), "disque-server"),
+        (env!("CARGO_BIN_EXE_disque-check-aof").into(), "disque-check-aof"),
+        (env!("CARGO_BIN_EXE_disque-benchmark").into(), "disque-benchmark"),
     ] {
         let run = |option: &str| {
-            let mut command = Command::new(program);
+            let mut command = Command::new(&program);
             command.arg(option);
             told_by(command)
         };

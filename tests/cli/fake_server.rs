@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use disque::proto::reply_reader::{ReplyReader, Value};
 
-/// Longest wait for a request.
-const PATIENCE: Duration = Duration::from_secs(20);
+use crate::support::program::PATIENCE;
 
 /// What the fake server does on one request.
 #[derive(Clone)]
