@@ -356,3 +356,20 @@ fn a_server_that_is_not_there_is_named() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(errors.contains(&format!("127.0.0.1:{port}")), "{errors}");
 }
+
+#[test]
+fn a_server_with_a_password_is_loaded_with_it_and_not_without() {
+    let server = Server::start(server_path(), |port| {
+        ["--port", port, "--bind", "127.0.0.1", "--requirepass", "secret"]
+            .map(str::to_owned)
+            .to_vec()
+    });
+    let rows = server.load("-a secret -n 100 -c 2 --idle 1");
+    assert_whole(&rows, &["add", "get", "ack"], 100.0);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_disque-benchmark"));
+    command.args(["-h", &format!("127.0.0.1:{}", server.port), "-n", "1"]);
+    let output = program::run(command.env("DISQUE_AUTH", "wrong"), b"");
+    assert_eq!(output.status.code(), Some(1));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.starts_with("disque-benchmark: AUTH failed: ERR invalid password."), "{errors}");
+}

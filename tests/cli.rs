@@ -254,7 +254,10 @@ fn monitor_prints_until_the_server_is_gone() {
 fn options_that_do_not_exist_end_with_1_and_those_without_use_with_2() {
     let (stdout, stderr, status) = told_by(client(1, "--nope"));
     assert_eq!(stdout, "");
-    assert_eq!(stderr, "Unrecognized option or bad number of args for: '--nope'\n");
+    assert_eq!(
+        stderr,
+        "Unrecognized option or bad number of args for: '--nope'. See disque --help.\n"
+    );
     assert_eq!(status, 1);
     let (_, stderr, status) = told_by(client(1, "--bigkeys"));
     assert_eq!(

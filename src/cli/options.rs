@@ -277,7 +277,9 @@ impl CliOptions {
 }
 
 fn unrecognized(word: &str) -> Failure {
-    Failure::Told(format!("Unrecognized option or bad number of args for: '{word}'"))
+    Failure::Told(format!(
+        "Unrecognized option or bad number of args for: '{word}'. See disque --help."
+    ))
 }
 
 fn without_use(option: &str, why: &str) -> Failure {
@@ -494,7 +496,9 @@ mod tests {
             ("-r", "-r"),
             ("--raw=5 ping", "--raw=5"),
         ] {
-            let sentence = format!("Unrecognized option or bad number of args for: '{word}'");
+            let sentence = format!(
+                "Unrecognized option or bad number of args for: '{word}'. See disque --help."
+            );
             assert_eq!(failure(line), (sentence, 1), "{line}");
         }
         let (sentence, status) = failure("-p seven");
