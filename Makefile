@@ -61,6 +61,24 @@ same-digest: ## Fail unless every run of the simulator is the one recorded in DI
 sim-scale: ## Print how clusters of NODES=3,10,30,100,500 form, find a dead node, heal and keep quiet
 	SCALE=$${NODES:-3,10,30,100,500} $(CARGO) test $(BUILD) --test simulation -- --nocapture a_large_cluster
 
+# Of the changes that cargo-mutants knows to make, one in 110 is 30: some hours of work.
+MUTANTS ?= 0/110
+MUTANTS_IN ?= src/engine src/store src/server
+CARGO_MUTANTS = $(CARGO_TARGET_DIR)/tools/bin/cargo-mutants
+# Slow tests that say little of a single change.
+MUTANTS_SKIP = a_million_damaged ten_thousand while_the_file_is_loaded a_large_cluster
+
+$(CARGO_MUTANTS):
+	$(CARGO) install --locked --root $(CARGO_TARGET_DIR)/tools cargo-mutants
+
+.PHONY: mutants
+mutants: $(CARGO_MUTANTS) ## Break the code in one way after the other and see what no test notices; MUTANTS=7/110 picks others
+	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/mutants/build CARGO_INCREMENTAL=1 CARGO_PROFILE_RELEASE_OPT_LEVEL=1 \
+	CARGO_PROFILE_RELEASE_DEBUG=0 SEEDS=100 \
+	$(CARGO_MUTANTS) mutants $(MUTANTS_IN:%=--file '%/**') --shard $(MUTANTS) --sharding round-robin \
+		--output $(CARGO_TARGET_DIR)/mutants --profile release --caught \
+		-- --locked --lib --test simulation --test integration -- $(MUTANTS_SKIP:%=--skip %)
+
 .PHONY: bench
 bench: all ## Measure beside the C server at DISQUE_C, Redis and beanstalkd; ARGS=--list
 	bench/compare $(ARGS)

@@ -289,16 +289,22 @@ fn is_served(server: &TestServer) -> bool {
     stream.is_ok_and(|stream| Client::over(stream).call_if_open("PING").is_some())
 }
 
+/// Whether a line of the log is the watchdog's, of a DEBUG that holds the loop up.
+fn is_report(line: &str) -> bool {
+    line.contains("WATCHDOG") && line.contains("running debug")
+}
+
 #[test]
 fn the_watchdog_reports_a_loop_that_does_not_come_round() {
     let server = TestServer::start();
     let mut client = server.client();
     client.ok("CONFIG SET watchdog-period 200");
-    client.ok("DEBUG SLEEP 0.6");
+    client.ok("DEBUG SLEEP 2");
     let log = log_of(&server);
-    assert!(log.contains("WATCHDOG") && log.contains("running debug"), "{log}");
-    assert_eq!(log.matches("WATCHDOG").count(), 1, "a silence is reported once: {log}");
+    // A busy machine may hold the loop up as well, but not within a command.
+    let reports = |log: &str| log.lines().filter(|line| is_report(line)).count();
+    assert_eq!(reports(&log), 1, "a silence is reported once: {log}");
     client.ok("CONFIG SET watchdog-period 0");
     client.ok("DEBUG SLEEP 0.6");
-    assert_eq!(log_of(&server).matches("WATCHDOG").count(), 1);
+    assert_eq!(reports(&log_of(&server)), 1);
 }

@@ -185,14 +185,16 @@ fn monitor_line(client: &mut Client) -> Option<String> {
 #[test]
 fn who_sends_half_a_request_takes_nothing_from_the_others() {
     let server = TestServer::start_with(&["--timeout", "1"]);
-    let mut halves: Vec<Client> = (0..200).map(|_| server.client()).collect();
-    for (at, client) in halves.iter_mut().enumerate() {
+    let mut halves = Vec::new();
+    for at in 0..200 {
         let half: &[u8] = match at % 3 {
             0 => b"*4\r\n$6\r\nADDJOB\r\n$1\r\nq\r\n$5\r\nhal",
             1 => b"*2\r\n$4\r\nPI",
             _ => b"PING without an end",
         };
+        let mut client = server.client();
         client.send(half);
+        halves.push(client);
     }
     let mut client = server.client();
     assert_eq!(client.call("QLEN q"), Value::Integer(0));
