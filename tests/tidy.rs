@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
+use disque::manual::{self, Argument, Kind};
+
 /// Which crates a layer may use beside std and the layers drawn in `src/lib.rs`.
 /// The server is where everything meets: it may use them all.
 const CRATES_OF_LAYER: &[(&str, &[&str])] = &[
@@ -436,15 +438,9 @@ fn limits_are_all_enforced_somewhere() {
     assert_none(&complaints, "a limit that nothing looks at limits nothing");
 }
 
-/// The names of the commands in the manual, in upper case.
+/// The names of the commands, in upper case.
 fn commands() -> Vec<String> {
-    let mut names = Vec::new();
-    for file in rust_files().iter().filter(|file| file.layer() == Some("manual")) {
-        let rows = file.text.lines().filter_map(|line| line.trim().strip_prefix("name: \""));
-        names.extend(rows.filter_map(|row| row.split('"').next()).map(str::to_uppercase));
-    }
-    assert!(names.len() > 10, "the manual was found");
-    names
+    manual::all().map(|command| command.name.to_uppercase()).collect()
 }
 
 #[test]
@@ -509,31 +505,38 @@ fn commands_are_each_sent_by_a_test() {
     assert_none(&complaints, "a command that no test sends may not work");
 }
 
-/// The words of a syntax that are typed as they stand: those in upper case, and all that are
-/// one of several, as `a|b`.
-fn literal_words(syntax: &str) -> Vec<&str> {
-    let words = syntax.split([' ', '[', ']']).filter(|word| !word.is_empty() && *word != "...");
-    let is_literal = |word: &&str| {
-        word.contains('|') || word.chars().all(|c| c.is_ascii_uppercase() || c == '-')
-    };
-    words.filter(is_literal).flat_map(|word| word.split('|')).collect()
+/// The words of a call that are typed as they stand.
+fn literal_words(arguments: &[Argument]) -> Vec<&str> {
+    let words = arguments.iter().flat_map(|argument| {
+        let mut words = match argument.kind {
+            Kind::Word => vec![argument.name],
+            Kind::OneOf(parts) | Kind::Block(parts) => literal_words(parts),
+            _ => vec![],
+        };
+        words.extend(argument.token);
+        words
+    });
+    words.collect()
 }
 
 #[test]
 fn commands_and_their_options_are_each_fuzzed() {
-    let reference = file("docs/commands.md").text;
     let seeds = file("tests/fuzz/commands.txt").text;
-    let syntaxes =
-        reference.lines().filter_map(|line| line.strip_prefix("- `")?.strip_suffix("`  "));
-    let syntaxes: Vec<&str> = syntaxes.collect();
-    assert!(syntaxes.len() > commands().len(), "the reference was understood");
     let mut complaints = Vec::new();
-    for syntax in syntaxes {
-        let name = syntax.split(' ').next().unwrap_or(syntax);
-        let seeds = seeds.lines().filter(|line| line.split(' ').next() == Some(name));
-        let seeded: BTreeSet<&str> = seeds.flat_map(|line| line.split(' ')).collect();
-        let missing = literal_words(syntax).into_iter().filter(|word| !seeded.contains(word));
-        complaints.extend(missing.map(|word| format!("{syntax}: {word}")));
+    for command in manual::all() {
+        let name = command.name.to_uppercase();
+        let seeds = seeds.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        let seeds: Vec<_> = seeds.filter(|words| words[0] == name).collect();
+        for usage in command.usages {
+            let subcommand = Some(usage.subcommand).filter(|subcommand| !subcommand.is_empty());
+            let seeds = seeds.iter().filter(|words| {
+                subcommand.is_none_or(|subcommand| words.get(1) == Some(&subcommand))
+            });
+            let seeded: BTreeSet<&str> = seeds.flatten().copied().collect();
+            let words = literal_words(usage.arguments).into_iter().chain([&*name]);
+            let missing = words.filter(|word| !seeded.contains(word));
+            complaints.extend(missing.map(|word| format!("{}: {word}", usage.syntax(command))));
+        }
     }
     assert_none(&complaints, "tests/fuzz/commands.txt has each subcommand and option");
 }
