@@ -17,7 +17,7 @@ MALLOC ?= jemalloc
 ifeq ($(MALLOC),jemalloc)
 FEATURES =
 else ifeq ($(MALLOC),libc)
-FEATURES = --no-default-features
+FEATURES = --no-default-features --features tools
 else
 $(error MALLOC is jemalloc or libc, not $(MALLOC))
 endif

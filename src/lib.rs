@@ -21,6 +21,7 @@
 
 pub mod ae;
 pub mod base;
+#[cfg(feature = "tools")]
 pub mod cli;
 pub mod engine;
 pub mod manual;
