@@ -269,6 +269,7 @@ fn what_is_put_into_beanstalkd_is_reserved_and_deleted() {
     server.load("--peer beanstalkd -n 300 -w add");
     assert!(server.ask("stats").contains("\ncurrent-jobs-ready: 300\n"));
     let rows = server.load("--peer beanstalkd -n 1000 -w mix -c 8 --queue other");
+    assert_eq!(rows[0].name, "mix");
     assert!(rows.iter().all(|row| row.figure("operations") == 1000.0), "{rows:?}");
 }
 
@@ -294,7 +295,13 @@ fn producers_on_one_node_reach_consumers_on_the_others() {
     assert_eq!(nodes.each_ref().map(|node| counts(node, "getjob")), [false, true, true]);
     let line = format!("{} -n 600 -w add -c 6 --replicate 3 --queue spread", servers.join(" "));
     assert_eq!(operations(&rows(&benchmark(&line))), [600.0]);
-    assert!(nodes.iter().all(|node| node.ask("QLEN spread") != ":0\r\n"));
+    let length = |node: &Server| {
+        let reply = node.ask("QLEN spread");
+        reply.strip_prefix(':').and_then(|text| text.trim().parse().ok()).expect("a number")
+    };
+    let lengths: [u64; 3] = nodes.each_ref().map(length);
+    assert!(lengths.iter().all(|&length| length > 0), "{lengths:?}");
+    assert!(lengths.iter().sum::<u64>() >= 600, "{lengths:?}");
 }
 
 fn operations(rows: &[Row]) -> Vec<f64> {

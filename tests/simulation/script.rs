@@ -77,6 +77,7 @@ pub fn play_all() {
     assert!(!paths.is_empty(), "there are scenarios");
     for path in paths {
         let expected = std::fs::read_to_string(&path).expect("a scenario can be read");
+        assert!(expected.contains("\n> "), "{} plays something", path.display());
         let played = play(&expected);
         if std::env::var_os("REWRITE").is_some() {
             std::fs::write(&path, &played).expect("a scenario can be written");
