@@ -106,42 +106,63 @@ impl Engine {
         }
     }
 
-    /// What a record says of a job whose ID is not known here, as this node has it from now on.
-    pub(super) fn describe(&mut self, record: &JobRecord<'_>, form: RecordForm) -> NewJob {
-        let now = self.now;
-        let record_flags = JobFlags(record.flags);
-        let (expiry_at, mut flags) = match form {
-            RecordForm::ForPeers => {
-                let at_secs = now.wall.secs() + u64::from(record.expiry);
-                (at_secs, record_flags.without(JobFlags::DELIVERED))
-            }
-            RecordForm::ForFile => (u64::from(record.expiry), record_flags),
-        };
+    /// A copy that a peer sent, of a job that is not known here. The peer queues it, so here its
+    /// time comes when the delay and a retry are over.
+    pub(super) fn describe_copy(&mut self, record: &JobRecord<'_>) -> NewJob {
+        let expire_at_secs = self.now.wall.secs() + u64::from(record.expiry);
+        let mut new = self.describe(record, UnixMs(expire_at_secs * 1000));
+        new.flags = new.flags.without(JobFlags::DELIVERED);
+        if !new.is_at_most_once() {
+            let wait_secs = u64::from(new.delay_secs) + u64::from(new.retry_secs);
+            new.requeue_at = self.with_jitter(self.now.mono.plus_ms(wait_secs * 1000));
+            new.flags = new.flags.with(JobFlags::BROADCAST_WILLQUEUE);
+        }
+        new
+    }
+
+    /// A job of the append only file.
+    ///
+    /// Differs from C, which lets a delayed job wait for its whole delay and its retry
+    /// again: a job whose delay is not over comes at its due time, any other after its
+    /// retry.
+    fn describe_loaded(&mut self, record: &JobRecord<'_>) -> NewJob {
+        let mut new = self.describe(record, UnixMs(u64::from(record.expiry) * 1000));
+        self.jobs.sets().add(&mut new.may_have, ME);
+        let due_at = UnixMs(new.ctime / 1_000_000 + u64::from(new.delay_secs) * 1000);
+        if new.delay_secs > 0 && due_at > self.now.wall {
+            new.requeue_at = self.now.mono_at(due_at);
+            new.flags = new.flags.without(JobFlags::BROADCAST_WILLQUEUE);
+        } else if !new.is_at_most_once() {
+            new.requeue_at = self.retry_at(new.retry_secs);
+            new.flags = new.flags.with(JobFlags::BROADCAST_WILLQUEUE);
+        } else if self.config.enqueue_at_load == EnqueueAtLoad::Yes && new.was_never_queued() {
+            // Its delay ended while the server was down.
+            new.requeue_at = self.now.mono;
+        }
+        new
+    }
+
+    /// What a record says of a job, without a time of its own yet.
+    fn describe(&mut self, record: &JobRecord<'_>, expire_at: UnixMs) -> NewJob {
         let mut may_have = NodeSet::default();
         for id in record.nodes {
             if let Some(node) = self.cluster.find(&id) {
                 self.jobs.sets().add(&mut may_have, node);
             }
         }
-        let mut requeue_at = MonoMs::NEVER;
-        if record.retry_secs > 0 {
-            let wait_secs = u64::from(record.delay_secs) + u64::from(record.retry_secs);
-            requeue_at = self.with_jitter(now.mono.plus_ms(wait_secs * 1000));
-            flags = flags.with(JobFlags::BROADCAST_WILLQUEUE);
-        }
         NewJob {
             id: record.id,
             ctime: record.ctime,
             body: memory::copy_of(record.body),
             queue: self.queues.entry(record.queue),
-            expire_at: now.mono_at(UnixMs(expiry_at * 1000)),
-            requeue_at,
+            expire_at: self.now.mono_at(expire_at),
+            requeue_at: MonoMs::NEVER,
             delay_secs: record.delay_secs,
             retry_secs: record.retry_secs,
             repl: record.repl,
             nack_count: record.nacks,
             delivery_count: record.deliveries,
-            flags,
+            flags: JobFlags(record.flags),
             may_have,
         }
     }
@@ -166,30 +187,12 @@ impl Engine {
         if u64::from(record.expiry) <= self.now.wall.secs() {
             return;
         }
-        let mut new = self.describe(record, RecordForm::ForFile);
-        self.jobs.sets().add(&mut new.may_have, ME);
-        self.set_requeue_after_load(&mut new);
+        let new = self.describe_loaded(record);
         let was_queued = record.state == JobState::Queued.number();
         if was_queued && !new.is_spent() && self.config.enqueue_at_load == EnqueueAtLoad::Yes {
             self.register_queued(new);
         } else {
             self.register(new);
-        }
-    }
-
-    /// Differs from C, which lets a delayed job wait for its whole delay and its retry
-    /// again: a job whose delay is not over comes at its due time, any other after its
-    /// retry.
-    fn set_requeue_after_load(&mut self, new: &mut NewJob) {
-        let due_ms = new.ctime / 1_000_000 + u64::from(new.delay_secs) * 1000;
-        if new.delay_secs > 0 && due_ms > self.now.wall.0 {
-            new.requeue_at = self.now.mono_at(UnixMs(due_ms));
-            new.flags = new.flags.without(JobFlags::BROADCAST_WILLQUEUE);
-        } else if !new.is_at_most_once() {
-            new.requeue_at = self.retry_at(new.retry_secs);
-        } else if self.config.enqueue_at_load == EnqueueAtLoad::Yes && new.was_never_queued() {
-            // Its delay ended while the server was down.
-            new.requeue_at = self.now.mono;
         }
     }
 

@@ -58,12 +58,11 @@ impl Engine {
     /// to all of them that did not confirm (and, when the set grew, to those that did,
     /// so that their copies name the new ones). Returns how many were added.
     pub(super) fn replicate(&mut self, r: JobRef, count: usize, confirm: Confirm) -> usize {
-        let candidates = self.cluster.reachable_shuffled(&mut self.rng);
-        let mut added = 0;
-        for node in candidates {
-            if added == count {
-                break;
-            }
+        let (mut drawn, mut added) = (0, 0);
+        while added < count
+            && let Some(node) = self.cluster.draw_reachable(&mut self.rng, drawn)
+        {
+            drawn += 1;
             if self.cluster.is_linked(node) && self.jobs.add_may_have(r, node) {
                 added += 1;
             }
@@ -201,7 +200,7 @@ impl Engine {
         match self.jobs.find(&record.id) {
             Some(r) => self.add_holders(r, record.nodes),
             None => {
-                let mut new = self.describe(record, RecordForm::ForPeers);
+                let mut new = self.describe_copy(record);
                 new.flags = new.flags.with(JobFlags::BROADCAST_QUEUED);
                 let r = self.register(new);
                 self.jobs.add_may_have(r, ME);

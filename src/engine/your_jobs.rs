@@ -26,7 +26,6 @@ use super::Engine;
 use super::jobs::{JobRef, Nack};
 use super::node_set::{ME, NodeRef};
 use super::queue::QueueRef;
-use super::records::RecordForm;
 
 /// How long an ask is remembered, in ms.
 pub const ASK_VALID_MS: u64 = 30_000;
@@ -209,7 +208,7 @@ impl Engine {
 
     /// A job that came from one of its holders and is new here.
     fn take_in(&mut self, from: NodeRef, record: &JobRecord<'_>) -> JobRef {
-        let new = self.describe(record, RecordForm::ForPeers);
+        let new = self.describe_copy(record);
         let r = self.register(new);
         self.jobs.add_may_have(r, from);
         self.jobs.add_may_have(r, ME);

@@ -199,13 +199,12 @@ impl Cluster {
         self.reachable.len()
     }
 
-    /// The nodes that may get new copies of jobs, in random order.
-    pub fn reachable_shuffled(&self, rng: &mut Rng) -> Vec<NodeRef> {
-        let mut nodes = self.reachable.clone();
-        for i in (1..nodes.len()).rev() {
-            nodes.swap(i, rng.index(i + 1));
-        }
-        nodes
+    /// Draws one of the nodes that may get new copies of jobs, when `drawn` of them were drawn
+    /// already, one after the other: none comes twice.
+    pub fn draw_reachable(&mut self, rng: &mut Rng, drawn: usize) -> Option<NodeRef> {
+        let left = self.reachable.len().checked_sub(drawn).filter(|left| *left > 0)?;
+        self.reachable.swap(drawn, drawn + rng.index(left));
+        Some(self.reachable[drawn])
     }
 
     /// Whether the node is known, and was not forgotten.

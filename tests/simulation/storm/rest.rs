@@ -4,11 +4,13 @@
 //! that is about to requeue asks first, and of two that did so at once one gives in. A second
 //! queue would mean a second delivery, no queue a late one.
 //!
-//! Jobs that are lent are queued without a word, so a few are in two queues when the
+//! Jobs that are lent are queued silently, so a few are in two queues when the
 //! consumers go, and where a lent copy is not known to all others it may get a second queue:
-//! of these nothing is demanded.
+//! of these nothing is demanded. And a lent job may be taken out of the borrower's queue by a
+//! QUEUED whose sender has given in meanwhile: it comes a retry later. Such jobs are counted,
+//! since they have to be very few.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Storm, Weather};
 use crate::survey::Copy;
@@ -32,6 +34,8 @@ pub struct Rest {
     /// Since when each job waits in one queue, and how often it was queued again before it
     /// had come to rest there.
     waiting: BTreeMap<Vec<u8>, Waiting>,
+    /// Jobs that waited in no queue though they were due.
+    pub late: BTreeSet<Vec<u8>>,
 }
 
 #[derive(Debug)]
@@ -90,9 +94,13 @@ impl Storm {
             {
                 assert!(now < at + SETTLED_MS, "a job waits in one queue, {told}");
             }
-            let is_due = story.is_due_by().is_some_and(|by| now > by + REQUEUE_ERROR_MS);
             let waits = copies.iter().any(Copy::is_queued);
-            assert!(waits || !is_due, "a job that is due waits in a queue, {told}");
+            let late_ms = story.is_due_by().map_or(0, |by| now.saturating_sub(by));
+            if !waits && late_ms > REQUEUE_ERROR_MS {
+                let retry_ms = story.wanted.as_ref().map_or(0, |wanted| wanted.retry_ms);
+                assert!(late_ms <= retry_ms + REQUEUE_ERROR_MS, "a due job is queued, {told}");
+                self.rest.late.insert(id.clone());
+            }
             if !waits || waits_twice(copies) || !know_each_other(copies) {
                 self.rest.waiting.remove(id);
                 continue;

@@ -74,6 +74,9 @@ pub struct Tally {
     /// The same for runs in wind.
     pub windy_jobs: usize,
     pub windy_duplicates: usize,
+    /// Jobs of runs in haze, and how many of them waited in no queue though they were due.
+    pub hazy_jobs: usize,
+    pub hazy_late: usize,
     /// Deliveries of acknowledged jobs after all was well again, where a node had been
     /// stopped or had left.
     pub late_duplicates: usize,
@@ -87,6 +90,8 @@ impl Tally {
         self.stormy_duplicates += other.stormy_duplicates;
         self.windy_jobs += other.windy_jobs;
         self.windy_duplicates += other.windy_duplicates;
+        self.hazy_jobs += other.hazy_jobs;
+        self.hazy_late += other.hazy_late;
         self.late_duplicates += other.late_duplicates;
     }
 }
