@@ -8,7 +8,7 @@
 //! wakes for other reasons they ride along, and one that sleeps is woken by one
 //! timer, not by each of them in its own phase.
 
-/// The events of one loop; `E` tells them apart.
+/// The events of one loop; `E` distinguishes them.
 pub struct TimeTable<E> {
     rows: Vec<Row<E>>,
 }

@@ -13,7 +13,7 @@ pub enum Case {
     Insensitive,
 }
 
-/// Tells whether the whole of `text` matches `pattern`.
+/// Whether the whole of `text` matches `pattern`.
 pub fn matches(pattern: &[u8], text: &[u8], case: Case) -> bool {
     let mut pattern = pattern;
     let mut text = text;

@@ -73,7 +73,7 @@ impl<T> IdIndex<T> {
         Some(entry.at)
     }
 
-    /// Adds a reference. The caller has looked for its ID and not found it.
+    /// Adds a reference. The caller has searched for its ID and not found it.
     pub fn insert(&mut self, hash: u64, at: Ref<T>) {
         let (table, part) = split(hash);
         let entry = IndexEntry { hash: part, at };

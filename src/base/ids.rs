@@ -34,7 +34,7 @@ const FROM_BASE64: [u8; 256] = {
 /// The largest number of minutes that four hex digits can say.
 const TTL_MINUTES_MAX: u32 = 0xffff;
 
-/// A connected client. The generation tells a client from an earlier one that
+/// A connected client. The generation distinguishes a client from an earlier one that
 /// had the same slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId {

@@ -1,4 +1,4 @@
-//! The ground floor: time, chance, identifiers, numbers, limits and tables.
+//! The lowest layer: time, randomness, identifiers, numbers, limits and tables.
 //! Knows nothing of jobs, sockets or files.
 
 pub mod glob;

@@ -122,7 +122,7 @@ pub fn human_bytes(bytes: u64) -> String {
     if unit == "B" { format!("{bytes}B") } else { format!("{value:.2}{unit}") }
 }
 
-/// Tells how many digits [`append_u64`] writes.
+/// Returns how many digits [`append_u64`] writes.
 pub fn decimal_len(value: u64) -> usize {
     value.checked_ilog10().map_or(1, |log| log as usize + 1)
 }

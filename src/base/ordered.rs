@@ -14,9 +14,9 @@ use std::collections::VecDeque;
 use super::table::{Ref, Table};
 
 const CHUNK_MAX: usize = 256;
-/// A chunk with fewer references than this looks for a neighbour to join ...
+/// A chunk with fewer references than this is joined with a neighbour ...
 const CHUNK_SPARSE: usize = CHUNK_MAX / 4;
-/// ... such that both together leave room to grow.
+/// ... if both together leave space to grow.
 const CHUNK_JOINED_MAX: usize = CHUNK_MAX / 4 * 3;
 
 /// A deque gives memory back when it is filled less than one to this ...
@@ -149,7 +149,7 @@ impl<T: Ordered> OrderedRefs<T> {
         }
         let Some(index) = self.chunk_for(table, at) else { return false };
         let refs = &mut self.chunks[index].refs;
-        // A look at each reference is cheaper than one at a few items.
+        // Reading each reference is cheaper than reading a few items.
         let Some(position) = refs.iter().position(|&other| other == at) else { return false };
         refs.remove(position);
         self.len -= 1;
@@ -245,7 +245,7 @@ impl<T: Ordered> OrderedRefs<T> {
     }
 
     /// The last chunk that does not lie above the item's key. Floors decide; only where
-    /// the prefixes are equal the key of a chunk's first item is looked at.
+    /// the prefixes are equal the key of a chunk's first item is read.
     fn chunk_for(&self, table: &Table<T>, at: Ref<T>) -> Option<usize> {
         let (key, prefix) = (table[at].key(), table[at].key_prefix());
         let not_above = |chunk: &OrderedChunk<T>| {
@@ -373,8 +373,8 @@ mod tests {
         }
         check_invariants(&order, &table);
         assert_eq!(order.len(), 15_000);
-        let stranger = table.insert(ListItem(7, 20_000));
-        assert!(!order.remove(&table, stranger));
+        let absent = table.insert(ListItem(7, 20_000));
+        assert!(!order.remove(&table, absent));
         let mut backwards: Vec<_> = order.iter().rev().collect();
         backwards.reverse();
         assert!(order.iter().eq(backwards));

@@ -1,7 +1,7 @@
-//! Chance, from one seed: the same seed draws the same numbers.
+//! Random numbers from one seed: the same seed draws the same numbers.
 //!
 //! ChaCha8 rather than a faster generator, because job IDs come from it and a
-//! client that has seen many IDs must not be able to tell the next one.
+//! client that has seen many IDs must not be able to predict the next one.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};

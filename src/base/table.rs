@@ -2,7 +2,7 @@
 //!
 //! Items live in chunks of 1024 slots that never move, so growing by an item costs
 //! the same at ten jobs and at ten million. A new item takes the lowest chunk with
-//! room: after a peak the high chunks drain and are given back. The engine keeps its
+//! space: after a peak the high chunks drain and are given back. The engine keeps its
 //! jobs and queues here; the indexes beside it ([`super::id_index`],
 //! [`super::ordered`], [`super::wheel`]) hold references only.
 //!
@@ -141,7 +141,7 @@ impl<T> Table<T> {
         (index * CHUNK_SLOTS + slot) as u32
     }
 
-    /// Stores an item in the lowest chunk with room.
+    /// Stores an item in the lowest chunk with a vacant slot.
     pub fn insert(&mut self, item: T) -> Ref<T> {
         let index = match self.with_room.lowest() {
             Some(index) => index,
@@ -258,14 +258,14 @@ impl<T> Chunk<T> {
 
     fn lowest_vacant(&self) -> usize {
         let word = self.occupied.iter().position(|&word| word != u64::MAX);
-        let word = word.expect("a chunk with room has a vacant slot");
+        let word = word.expect("a chunk that is not full has a vacant slot");
         word * 64 + self.occupied[word].trailing_ones() as usize
     }
 
     /// Fills the lowest vacant slot and says which it was.
     fn insert(&mut self, item: T) -> usize {
         let slot = self.lowest_vacant();
-        let slots = self.slots.as_mut().expect("a chunk with room has slots");
+        let slots = self.slots.as_mut().expect("a chunk that is not full has slots");
         slots[slot] = Some(item);
         self.occupied[slot / 64] |= 1 << (slot % 64);
         self.len += 1;

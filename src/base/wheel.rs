@@ -151,7 +151,7 @@ impl<T: Scheduled> Wheel<T> {
 
     /// When to call [`Self::pop_due`] next: not later than the first item is due, and
     /// earlier only when items have to move down before. For an item that was past
-    /// when inserted it is a time that `pop_due` has been told already.
+    /// when inserted it is a time that `pop_due` was called with already.
     pub fn next_at(&self) -> Option<MonoMs> {
         self.next_bucket().map(|(_, start)| MonoMs(start))
     }
@@ -425,7 +425,7 @@ mod tests {
                     prop_assert!(next.0 <= first.max(now), "{next:?} is later than {first}");
                 }
             }
-            // Sleeping from wish to wish ends, and brings everything in order.
+            // Sleeping from one requested time to the next ends, and brings everything in order.
             let (mut last, mut calls) = (0, 0);
             while let Some(next) = wheel.next_at() {
                 now = now.max(next.0);

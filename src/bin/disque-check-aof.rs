@@ -8,7 +8,7 @@ use disque::cli::options;
 use disque::store::check;
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Shorter files are read before anybody looks.
+/// Shorter files are read before a progress bar would be seen.
 const BAR_FROM_LEN: u64 = 64 * 1024 * 1024;
 
 fn main() -> ExitCode {

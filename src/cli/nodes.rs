@@ -30,7 +30,7 @@ impl NodeView {
     }
 }
 
-/// Shortens a node ID to what tells nodes apart in practice.
+/// Shortens a node ID to what distinguishes nodes in practice.
 pub fn short(id: &str) -> &str {
     id.get(..8).unwrap_or(id)
 }

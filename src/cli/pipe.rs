@@ -107,7 +107,7 @@ fn send_input(socket: &mut ServerSocket, mark: &[u8]) -> Result<(), Failure> {
     socket.write_all(&end, None)
 }
 
-/// Draws a message that tells the last reply from all others.
+/// Draws a message by which the last reply is recognized.
 fn random_mark() -> Result<Vec<u8>, Failure> {
     let mut random = [0; 10];
     getrandom::fill(&mut random)

@@ -1,4 +1,4 @@
-//! The queues of all nodes at one moment, as each node tells of its own.
+//! The queues of all nodes at one moment, as each node reports its own.
 //!
 //! What a server sends is counted: names without end are an error, and a body that comes
 //! with the oldest job of a queue is dropped as soon as its ID has been read.

@@ -38,7 +38,7 @@ impl Interrupts {
         let (bell, hammer) = UnixStream::pair()?;
         bell.set_nonblocking(true)?;
         let is_unanswered = Arc::new(AtomicBool::new(false));
-        // In this order: the first looks at the flag before the second sets it.
+        // In this order: the first reads the flag before the second sets it.
         let flag = || Arc::clone(&is_unanswered);
         signal_hook::flag::register_conditional_default(SIGINT, flag())?;
         signal_hook::flag::register(SIGINT, flag())?;

@@ -27,7 +27,7 @@ pub enum Accepted {
     Connection(Stream, Option<SocketAddr>),
     /// Nobody waits.
     Nobody,
-    /// Somebody waits, but there is no file descriptor or memory for him.
+    /// A client waits, but there is no file descriptor or memory for it.
     Starved(io::Error),
     /// That one connection failed before it was accepted; the next may not.
     Failed(io::Error),

@@ -1,6 +1,6 @@
 //! Connections by slot and generation.
 //!
-//! A slot is used again as soon as its connection is gone; the generation tells the
+//! A slot is used again as soon as its connection is gone; the generation distinguishes the
 //! two apart. Whoever still holds the old handle (an event of the same turn, a reply
 //! on its way) finds nothing, never the next connection in that slot.
 

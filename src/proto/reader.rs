@@ -122,7 +122,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Takes a little-endian 32-bit length and that many bytes. The limit is checked
-    /// before the bytes are looked for, so a lie about the length costs nothing.
+    /// before the bytes are searched for, so a wrong length costs nothing.
     pub fn bytes_le(&mut self, len_max: usize) -> Result<&'a [u8], DecodeError> {
         match usize::try_from(self.u32_le()?) {
             Ok(len) if len <= len_max => self.take(len),
@@ -135,7 +135,7 @@ impl<'a> Reader<'a> {
         std::mem::take(&mut self.0)
     }
 
-    /// Tells how many bytes are left.
+    /// Returns how many bytes are left.
     pub fn len(&self) -> usize {
         self.0.len()
     }

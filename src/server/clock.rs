@@ -47,7 +47,7 @@ fn read() -> Now {
 #[cfg(target_os = "linux")]
 fn boot_time() -> MonoMs {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: clock_gettime writes one timespec to where it is told.
+    // SAFETY: clock_gettime writes one timespec to the pointer it is given.
     let failed = unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &mut time) } != 0;
     assert!(!failed, "Linux has had this clock since 2.6.39");
     MonoMs(time.tv_sec.unsigned_abs() * 1000 + time.tv_nsec.unsigned_abs() / 1_000_000)

@@ -9,13 +9,13 @@ use crate::manual::{Command, Flags};
 pub(super) enum Gate {
     /// The command at this place may run.
     Open(usize),
-    /// It may not; the client has been told.
+    /// It may not; the client has got an error.
     Shut,
 }
 
 impl Server {
     /// Checks a request in C's order: name, number of words, password, memory, disk,
-    /// loading. A stranger can find out about the first two.
+    /// loading. An unauthenticated client can find out about the first two.
     pub(super) fn admit(&mut self, call: &Call<'_>) -> Gate {
         let Some(place) = self.commands.find(&call.args[0]) else {
             let text = [b"ERR unknown command '", &call.args[0], b"'"].concat();
@@ -65,7 +65,7 @@ impl Server {
     }
 }
 
-/// Whether a stranger may try this command: it may make him known.
+/// Whether an unauthenticated client may run this command: it may authenticate the client.
 fn lets_in(command: &Command, call: &Call<'_>) -> bool {
     command.name == "auth" || command.name == "hello" && call.args.len() > 1
 }

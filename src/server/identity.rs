@@ -1,4 +1,4 @@
-//! Which process this is: what INFO tells of it, and how to become it again.
+//! Which process this is: what INFO shows of it, and how to start it again.
 
 use std::ffi::{CStr, OsStr, OsString};
 use std::io;
@@ -19,7 +19,7 @@ pub struct Identity {
     pub program: OsString,
     /// The program as an absolute path.
     pub executable: PathBuf,
-    /// System, release and machine, as `uname` tells them.
+    /// System, release and machine, as `uname` reports them.
     pub os: String,
     /// What starts the program again as it was started: paths in it are absolute.
     arguments: Vec<OsString>,

@@ -148,7 +148,7 @@ fn level_mark(level: Level) -> char {
 
 /// The time in the machine's time zone, which std does not know.
 pub(super) fn local_time(unix_secs: i64) -> libc::tm {
-    // SAFETY: `tm` is plain numbers and a pointer that is not looked at, for all of which
+    // SAFETY: `tm` is plain numbers and a pointer that is not read, for all of which
     // zero is a value; localtime_r writes to it and keeps neither pointer.
     unsafe {
         let mut time = std::mem::zeroed();

@@ -7,7 +7,7 @@ use crate::engine::error::CommandError;
 
 pub(super) static COMMANDS: &[ServerCommand] = &[row("shutdown", shutdown)];
 
-/// Whether the append only file is written anew before the end.
+/// Whether the append only file is rewritten before the shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RewriteFirst {
     No,
@@ -15,7 +15,7 @@ pub enum RewriteFirst {
 }
 
 impl Server {
-    /// Puts everything in order for the end and has the loop stop after this turn. An
+    /// Prepares the shutdown and has the loop stop after this turn. An
     /// error says why the server has to go on; nothing has changed then.
     pub fn shut_down(&mut self, rewrite: RewriteFirst) -> Result<(), String> {
         log::warn!("The server is going down");

@@ -42,7 +42,7 @@ impl Termination {
         Ok(Self { signals: Signals::new([SIGTERM, SIGINT])?, is_pending })
     }
 
-    /// Tells, once for each time, that the server is to end.
+    /// Returns, once for each signal, whether the server is to shut down.
     pub fn is_asked(&mut self) -> bool {
         let mut is_asked = false;
         for signal in self.signals.pending() {

@@ -13,7 +13,7 @@ use crate::engine::error::CommandError;
 
 pub(super) static COMMANDS: &[ServerCommand] = &[row("slowlog", slowlog)];
 
-/// Most arguments kept of a command; the last one then tells how many there were.
+/// Most arguments kept of a command; the last one then says how many there were.
 /// C: SLOWLOG_ENTRY_MAX_ARGC.
 const ARGUMENTS_MAX: usize = 32;
 /// Most bytes kept of an argument. C: SLOWLOG_ENTRY_MAX_STRING.

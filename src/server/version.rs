@@ -6,12 +6,12 @@ pub const DISQUE_VERSION: &str = "1.0-rc1";
 pub const SERVER_NAME: &str = "disque";
 /// The version of this implementation.
 pub const SERVER_VERSION: &str = env!("CARGO_PKG_VERSION");
-/// First 8 hex digits of the commit, when the build told it in DISQUE_GIT_SHA1.
+/// First 8 hex digits of the commit, when the build was given it in DISQUE_GIT_SHA1.
 pub const GIT_SHA1: &str = match option_env!("DISQUE_GIT_SHA1") {
     Some(sha) if !sha.is_empty() => sha,
     _ => "00000000",
 };
-/// `1` when the build told in DISQUE_GIT_DIRTY that there were changes since that commit.
+/// `1` when DISQUE_GIT_DIRTY said at the build that there were changes since that commit.
 pub const GIT_DIRTY: &str = match option_env!("DISQUE_GIT_DIRTY") {
     Some(dirty) if !dirty.is_empty() => dirty,
     _ => "0",

@@ -1,7 +1,7 @@
-//! The watchdog: a thread that tells the log when the loop has not come round.
+//! The watchdog: a thread that logs when the loop has not come round.
 //!
 //! The loop beats with its periodic work, and names each command it runs. The thread
-//! exists only while `watchdog-period` is not 0, and these two are all it can look at, so
+//! exists only while `watchdog-period` is not 0, and these two are all it can read, so
 //! its report is short: how long, and in which command.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Looks of the thread in one period.
-const LOOKS: u64 = 4;
+/// Checks of the thread in one period.
+const CHECKS: u64 = 4;
 
 /// The loop's end of the watchdog.
 pub struct Watchdog {
@@ -124,7 +124,7 @@ fn watch(shared: &Shared) {
                 running.unwrap_or("no command")
             );
         }
-        thread::park_timeout(Duration::from_millis((period_ms / LOOKS).max(1)));
+        thread::park_timeout(Duration::from_millis((period_ms / CHECKS).max(1)));
     }
 }
 

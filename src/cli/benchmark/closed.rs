@@ -9,7 +9,7 @@ use super::options::{AckCommand, AckOrder, Step};
 use super::peer::ReplyKind;
 use super::worker::{Plan, StepProgress, Tally, Worker};
 
-/// The longest wait for an event; then the loop looks whether it is to stop.
+/// The longest wait for an event; then the loop checks whether it is to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// What a connection is at.
@@ -141,7 +141,7 @@ fn send_fetches(
     batch.in_vain = if batch.came == 0 { batch.in_vain + fetches } else { 0 };
     batch.asked = 0;
     batch.came = 0;
-    // Then it has looked into every queue and found it empty.
+    // Then it has searched every queue and found it empty.
     if batch.in_vain >= options.queues as usize {
         return;
     }

@@ -21,7 +21,7 @@ use super::request::{AckReplies, Marks, Requests};
 use crate::cli::connection::{Login, ServerConnection};
 use crate::cli::failure::Failure;
 
-/// Free room of a first read, in bytes. A buffer doubles when a read fills it, so that
+/// Free space of a first read, in bytes. A buffer doubles when a read fills it, so that
 /// ten thousand connections with short replies do not touch 64 KiB each: that made a
 /// timeout look 400 ms late.
 const READ_ROOM: usize = 4 * 1024;

@@ -18,12 +18,12 @@ use super::worker::{Plan, StepProgress, Tally, Worker, nanoseconds};
 /// A flow whose jobs are all sent ends when no reply has come for so long; what is
 /// missing then is lost, or waits for a retry.
 const QUIET_MAX: Duration = Duration::from_secs(10);
-/// The longest wait for an event; then the loop looks whether it is to end.
+/// The longest wait for an event; then the loop checks whether it is to end.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Jobs of a schedule between two looks at the replies when it is behind: then there is
+/// Jobs of a schedule between two reads of the replies when it is behind: then there is
 /// no wait in which they would be read.
 const SERVE_EVERY: u64 = 64;
-/// How soon a stalled producer looks at the window when other threads serve consumers.
+/// How soon a stalled producer checks the window when other threads serve consumers.
 const WINDOW_LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// The part of a flow that runs in one thread.

@@ -102,7 +102,7 @@ pub enum RunFailure {
     Nonsense(SocketAddr, String),
     /// The system's selector failed.
     Selector(io::Error),
-    /// A process given with --pid cannot be looked at.
+    /// A process given with --pid cannot be read.
     NoProcess(u32),
     /// A file could not be written.
     Output(PathBuf, io::Error),

@@ -17,7 +17,7 @@ use crate::cli::connection::Login;
 pub const USAGE: &str = "\
 Usage: disque-benchmark [options]
 
-Loads a job queue and tells how it bears it: jobs a second, latencies, and what the
+Loads a job queue and measures how it bears it: jobs a second, latencies, and what the
 server spends on a job.
 
 What to talk to
@@ -141,7 +141,7 @@ pub enum AckOrder {
     Random,
 }
 
-/// Whether a line tells how far the run is.
+/// Whether a line shows how far the run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgressLine {
     Shown,

@@ -20,7 +20,7 @@ struct Panel {
 const SIZE: (f64, f64) = (960.0, 420.0);
 const THROUGHPUT: Panel = Panel { left: 70.0, top: 70.0, width: 370.0, height: 270.0 };
 const LATENCY: Panel = Panel { left: 550.0, top: 70.0, width: 370.0, height: 270.0 };
-/// Okabe and Ito's colours, which colour-blind readers tell apart.
+/// Okabe and Ito's colours, which colour-blind readers can distinguish.
 const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
 const INK: &str = "#333333";
 const GRID: &str = "#dddddd";
@@ -90,9 +90,9 @@ fn draw_throughput(svg: &mut String, rows: &[FigureRow]) {
 fn draw_latencies(svg: &mut String, rows: &[FigureRow]) {
     let panel = LATENCY;
     label(svg, (panel.left, panel.top - 14.0), "start", "latency, by percentile", 12);
-    let told = || rows.iter().enumerate().filter(|(_, row)| !row.measure.latency.is_empty());
-    let least = told().map(|(_, row)| row.latency_us(0.0)).fold(f64::INFINITY, f64::min);
-    let most = told().map(|(_, row)| row.latency_us(100.0)).fold(1.0, f64::max);
+    let measured = || rows.iter().enumerate().filter(|(_, row)| !row.measure.latency.is_empty());
+    let least = measured().map(|(_, row)| row.latency_us(0.0)).fold(f64::INFINITY, f64::min);
+    let most = measured().map(|(_, row)| row.latency_us(100.0)).fold(1.0, f64::max);
     let floor = if least.is_finite() { least.max(1.0).log10().floor() } else { 0.0 };
     let ceiling = most.log10().ceil().max(floor + 1.0);
     let decades = ceiling - floor;
@@ -108,7 +108,7 @@ fn draw_latencies(svg: &mut String, rows: &[FigureRow]) {
     }
     let (x, bottom) = panel.place(0.5, 0.0);
     label(svg, (x, bottom + 36.0), "middle", "percentile of the requests", 12);
-    for (nth, row) in told() {
+    for (nth, row) in measured() {
         let last = POINTS_PER_DECADE * (PERCENTILES.len() as u32 - 1);
         let points: Vec<_> = (0..=last)
             .map(|point| {

@@ -22,7 +22,7 @@ pub fn resident_bytes(pids: &[u32]) -> Result<u64, RunFailure> {
         .sum()
 }
 
-/// Nanoseconds the calling thread spent on a CPU, where the system tells.
+/// Nanoseconds the calling thread spent on a CPU, where the system counts them.
 pub fn own_cpu_ns() -> Option<u64> {
     on_cpu_in(&fs::read_to_string("/proc/thread-self/schedstat").ok()?)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::options::{BenchmarkOptions, FigureFormat};
 use super::worker::Measure;
 
-/// The percentiles that are told, with their names in CSV and JSON.
+/// The percentiles that are reported, with their names in CSV and JSON.
 const PERCENTILES: [(f64, &str); 5] =
     [(50.0, "p50_us"), (90.0, "p90_us"), (99.0, "p99_us"), (99.9, "p999_us"), (100.0, "max_us")];
 
@@ -32,14 +32,14 @@ pub struct FigureRow {
     pub name: String,
     pub measure: Measure,
     pub elapsed: Duration,
-    /// Absent without --pid, and in rows that look at a step from another side.
+    /// Absent without --pid, and in rows that measure a step from another side.
     pub server: Option<ServerUse>,
     pub own_cpu_ns: Option<u64>,
     pub samples: Vec<Sample>,
 }
 
 impl FigureRow {
-    /// A second look at a step whose cost stands in another row.
+    /// A second measurement of a step whose cost stands in another row.
     pub fn beside(name: &str, measure: Measure, elapsed: Duration) -> Self {
         let name = name.into();
         Self { name, measure, elapsed, server: None, own_cpu_ns: None, samples: Vec::new() }
@@ -66,7 +66,7 @@ impl FigureRow {
         self.measure.latency.value_at_percentile(percent) as f64 / 1e3
     }
 
-    /// The figures that every format tells, in order; `None` where there is none.
+    /// The figures that every format has, in order; `None` where there is none.
     fn figures(&self) -> Vec<(&'static str, Option<f64>)> {
         let resident = |pick: fn(ServerUse) -> u64| self.server.map(|server| pick(server) as f64);
         let mut figures = vec![
@@ -77,9 +77,9 @@ impl FigureRow {
             ("server_us", self.server_us()),
             ("own_us", self.own_us()),
         ];
-        let told = !self.measure.latency.is_empty();
+        let has_latency = !self.measure.latency.is_empty();
         for (percent, name) in PERCENTILES {
-            figures.push((name, told.then(|| self.latency_us(percent))));
+            figures.push((name, has_latency.then(|| self.latency_us(percent))));
         }
         figures.push(("resident_before", resident(|server| server.resident_before)));
         figures.push(("resident_after", resident(|server| server.resident_after)));

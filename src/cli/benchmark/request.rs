@@ -12,7 +12,7 @@ use super::peer::{BenchmarkPeer, HeldJob, STAMP_LEN};
 pub struct Marks {
     /// Number of the queue; used when there are several.
     pub queue: u32,
-    /// Goes into the body; used when it has room.
+    /// Goes into the body; used when it is long enough.
     pub stamp: u64,
     /// Number of the connection; Redis streams name their consumers.
     pub client: u32,

@@ -193,7 +193,7 @@ fn watch(
         let now = plan.clock.now();
         let done = progress.done.load(Relaxed);
         let secs = now.saturating_sub(last.0) as f64 / 1e9;
-        // The stretch before the end may be too short to be told from noise.
+        // The stretch before the end may be too short to be distinguished from noise.
         if !over || samples.is_empty() {
             samples.push(Sample {
                 at_secs: now.saturating_sub(progress.started_at) as f64 / 1e9,

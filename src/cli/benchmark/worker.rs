@@ -52,7 +52,7 @@ impl Plan {
 #[derive(Clone, Copy, Debug)]
 pub struct RunClock {
     start: Instant,
-    /// Upper bits of this run's stamps, so that jobs left by another are told apart.
+    /// Upper bits of this run's stamps, so that jobs left by another are recognized.
     tag: u64,
 }
 
@@ -238,7 +238,7 @@ impl Tally {
         };
         let jobs = match answer.kind {
             ReplyKind::Fetch | ReplyKind::Await => answer.fetched as u64,
-            // LPUSH tells how long the list is.
+            // LPUSH returns how long the list is.
             ReplyKind::Add => 1,
             ReplyKind::Ack | ReplyKind::Aside => jobs,
         };

@@ -101,7 +101,7 @@ fn write_pair(reply: &mut ReplyWriter<'_>, name: &str, number: u64) {
 /// PAUSE queue [in] [out] [all] [none] [state] [bcast] -> status: the state afterwards.
 ///
 /// The options replace the old state; `state` and `bcast` alone change nothing; `none`
-/// clears what came before it. `bcast` tells all nodes the resulting state. Any other
+/// clears what came before it. `bcast` sends all nodes the resulting state. Any other
 /// option is an error and nothing is done.
 pub fn pause(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     let mut asked: Option<Pause> = None;

@@ -1,4 +1,4 @@
-//! What PING, PONG and MEET tell of other nodes: 104 bytes each.
+//! What PING, PONG and MEET say of other nodes: 104 bytes each.
 
 use std::net::IpAddr;
 
@@ -21,7 +21,7 @@ pub struct GossipEntry {
     /// The node's client port.
     pub port: u16,
     pub flags: NodeFlags,
-    /// Zeros from C nodes, which do not look at them. The last four bytes are a number: the
+    /// Zeros from C nodes, which do not read them. The last four bytes are a number: the
     /// node's bus port when that is not its client port + 10000.
     pub tail: [u8; 6],
 }
@@ -65,7 +65,7 @@ impl GossipEntry {
 /// The entries of one message, as they stand in its bytes.
 ///
 /// Invariant: the first [`limits::GOSSIP_ENTRIES_MAX`] have been checked. The others are
-/// counted but never looked at, so a message of 65,535 cannot hold up the loop.
+/// counted but never read, so a message of 65,535 cannot hold up the loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gossip<'a>(&'a [[u8; ENTRY_LEN]]);
 
@@ -89,7 +89,7 @@ impl<'a> Gossip<'a> {
         })
     }
 
-    /// Tells how many entries the message has.
+    /// Returns how many entries the message has.
     pub fn len(self) -> usize {
         self.0.len()
     }

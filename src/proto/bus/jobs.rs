@@ -39,7 +39,7 @@ impl<'a> YourJobs<'a> {
             .map(move |_| JobRecord::decode(&mut rest).expect("records were checked on arrival"))
     }
 
-    /// Tells how many jobs there are.
+    /// Returns how many jobs there are.
     pub fn len(self) -> usize {
         self.count
     }
@@ -105,7 +105,7 @@ impl<'a> JobsFrame<'a> {
         self.count += 1;
     }
 
-    /// Tells how long the frame is so far.
+    /// Returns how long the frame is so far, in bytes.
     pub fn len(&self) -> usize {
         self.out.len() - self.start
     }

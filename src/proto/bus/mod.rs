@@ -17,7 +17,7 @@
 //! A node that is not reached at its socket's address and client port + 10000 says so:
 //! its address stands in the header's own field, its client port in the place of the
 //! real one, its bus port behind a mark in the reserved bytes, and in the last four bytes
-//! of entries about it. C nodes look at the client port alone. What a node can do beyond
+//! of entries about it. C nodes read the client port alone. What a node can do beyond
 //! what C nodes can, it announces in the reserved bytes too.
 //!
 //! Invariant: what [`encode`] writes, C nodes read, and the other way round, byte for byte.
@@ -61,7 +61,7 @@ mod kind {
     pub const PAUSE: u16 = 15;
 }
 
-/// What one node tells another.
+/// What one node sends another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
     /// Are you there? Answered with a PONG.

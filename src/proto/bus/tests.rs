@@ -106,7 +106,7 @@ fn every_recorded_message_decodes_to_what_was_recorded_and_encodes_to_its_bytes(
     }
 }
 
-/// Makes the total length tell the truth, so that the other checks have to find the fault.
+/// Makes the total length right, so that the other checks have to find the fault.
 fn with_true_length(mut frame: Vec<u8>) -> Vec<u8> {
     header::set_total_len(&mut frame, 0);
     frame

@@ -37,7 +37,7 @@ fn client(server: &mut Server, call: &Call<'_>) -> Outcome {
     } else if is("setname", 3) {
         set_name(server, call);
     } else if is("setinfo", 4) {
-        // Libraries tell their name and version; nobody asks for them.
+        // Libraries send their name and version; nobody asks for them.
         server.reply(call).status("OK");
     } else if is("reply", 3) {
         set_replies(server, call);

@@ -51,7 +51,7 @@ pub fn reference() -> String {
          \n\
          A directive stands on a line of the configuration file (`disque-server FILE`, or `-`\n\
          for standard input) or on the command line (`--name value ...`), which is read after\n\
-         the file. GET, SET and REWRITE tell whether `CONFIG GET` shows it, `CONFIG SET` takes\n\
+         the file. GET, SET and REWRITE say whether `CONFIG GET` shows it, `CONFIG SET` takes\n\
          it and `CONFIG REWRITE` writes it to the file. A size is a number and an optional\n\
          unit: `b`, `k` (1000), `kb` (1024), `m`, `mb`, `g`, `gb`.\n\
          \n\

@@ -131,7 +131,7 @@ impl LatencyMonitor {
         self.series.iter().find(|series| series.event == event)
     }
 
-    /// Forgets one event, named in any case; tells whether there was something to forget.
+    /// Forgets one event, named in any case; returns whether there was something to forget.
     pub fn reset(&mut self, name: &[u8]) -> bool {
         let count = self.series.len();
         self.series.retain(|series| !series.event.name().as_bytes().eq_ignore_ascii_case(name));
