@@ -259,12 +259,7 @@ impl Completer for CommandNames {
         cursor: usize,
         _: &Context<'_>,
     ) -> rustyline::Result<(usize, Vec<String>)> {
-        let line = line.get(..cursor).unwrap_or(line);
-        let (start, mut candidates) = help::complete(line);
-        let typed = line.get(start..).unwrap_or_default().to_ascii_lowercase();
-        let verbs = verb::VERBS.iter().map(|verb| verb.name);
-        candidates.extend(verbs.filter(|name| name.starts_with(&typed)).map(str::to_string));
-        Ok((start, candidates))
+        Ok(help::complete(line.get(..cursor).unwrap_or(line)))
     }
 }
 

@@ -2,6 +2,8 @@
 //!
 //! The one-shot command and the interactive client both run on a [`Session`].
 
+use std::io::IsTerminal;
+
 use super::connection::{Login, ServerConnection};
 use super::failure::{Failure, STATUS_FAILED};
 use super::help::{self, Colour};
@@ -124,6 +126,15 @@ pub fn show_help(args: &[Vec<u8>]) -> Option<Result<(), Failure>> {
     Some(terminal::draw(help::render(&args[1..], colour)))
 }
 
+/// Shows somebody in front of a terminal how to call a command that was called wrongly.
+fn show_usage(args: &[Vec<u8>], error: &[u8]) {
+    if std::io::stdout().is_terminal() {
+        for syntax in help::after_error(args, error) {
+            terminal::complain(format!("Usage: {syntax}"));
+        }
+    }
+}
+
 fn is_word(args: &[Vec<u8>], word: &str) -> bool {
     args.first().is_some_and(|first| first.eq_ignore_ascii_case(word.as_bytes()))
 }
@@ -142,8 +153,11 @@ fn converse(
         loop {
             let reply = connection.receive()?;
             terminal::print(options.format.render(args, &reply))?;
-            outcome = match reply {
-                Value::Error(_) => RequestOutcome::ErrorReply,
+            outcome = match &reply {
+                Value::Error(text) => {
+                    show_usage(args, text);
+                    RequestOutcome::ErrorReply
+                }
                 _ => RequestOutcome::Served,
             };
             // After MONITOR, lines come until somebody hangs up.

@@ -229,3 +229,28 @@ fn passwords_are_not_in_the_history_however_they_are_typed() {
     let mode = std::fs::metadata(&file).expect("a file").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
 }
+
+#[test]
+fn a_command_that_was_called_wrongly_is_explained() {
+    let home = tempfile::tempdir().expect("a folder");
+    let server = FakeServer::with_rule(|request| match request[0].as_str() {
+        "qlen" => Some(b"-ERR wrong number of arguments for 'qlen' command\r\n".to_vec()),
+        "getjob" => Some(b"-ERR syntax error\r\n".to_vec()),
+        _ => Some(b"-ERR unknown command 'x'\r\n".to_vec()),
+    });
+    let mut terminal = interactive(&server, &home);
+    for (line, usage) in [
+        ("qlen", "command\r\nUsage: QLEN queue\r\n"),
+        ("getjob q", "(error) ERR syntax error\r\nUsage: GETJOB ["),
+        ("x", "(error) ERR unknown command 'x'\r\n"),
+        ("help getj", "GETJOB\x1b[0m \x1b[90m["),
+        ("help @queue", "QLEN\x1b[0m"),
+        ("help top", "\x1b[1mtop\x1b[0m"),
+    ] {
+        terminal.wait_for("> ");
+        terminal.type_keys(&format!("{line}\r"));
+        terminal.wait_for(usage);
+    }
+    terminal.type_keys("quit\r");
+    assert_eq!(terminal.wait_for_end().0, Some(0));
+}
