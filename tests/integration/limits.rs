@@ -12,6 +12,8 @@ use crate::support::{
 };
 
 const MIB: usize = 1024 * 1024;
+/// The server counts in milliseconds, at both ends of a wait.
+const CLOCK_GRAIN: Duration = Duration::from_millis(2);
 
 /// A client's number in a field of its line in CLIENT LIST.
 fn field(client: &mut Client, name: &str, field: &str) -> Option<usize> {
@@ -244,12 +246,12 @@ fn without_a_file_descriptor_a_client_waits_for_one() {
     let mut late = server.client();
     late.send_command("PING");
     // The others are served, and the loop does not spin for the one who waits.
-    let before = cpu_ticks(server.pid());
+    let before = server.cpu_time();
     for _ in 0..20 {
         assert_eq!(first.call("GETJOB TIMEOUT 20 FROM q"), Value::NullArray);
     }
-    let ticks = cpu_ticks(server.pid()) - before;
-    assert!(ticks < 20, "{ticks} ticks of 10 ms in 400 ms");
+    let work = server.cpu_time() - before;
+    assert!(work < Duration::from_millis(100), "{work:?} of work in 400 ms");
     assert_eq!(fds(server.pid()).len() as u64, count);
     drop(first);
     assert_eq!(late.reply(), status("PONG"));
@@ -263,15 +265,6 @@ fn fds(pid: u32) -> Vec<u64> {
         numbers.map(|name| name.to_string_lossy().parse().expect("a number")).collect();
     numbers.sort_unstable();
     numbers
-}
-
-/// Time a process has run, in ticks of 10 ms.
-fn cpu_ticks(pid: u32) -> u64 {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
-    let (_, words) = stat.rsplit_once(')').expect("the name is in parentheses");
-    let words: Vec<&str> = words.split_ascii_whitespace().collect();
-    // utime and stime are the words 14 and 15 of the line, the name being the second.
-    words[11..13].iter().map(|word| word.parse::<u64>().expect("a number")).sum()
 }
 
 #[test]
@@ -320,16 +313,24 @@ fn who_does_not_speak_the_bus_protocol_is_dropped() {
 
 #[test]
 fn hundreds_of_waiting_clients_time_out_on_time() {
+    const TIMEOUT: Duration = Duration::from_secs(1);
     let server = TestServer::start();
     let mut clients: Vec<Client> = (0..500).map(|_| server.client()).collect();
-    let started = Instant::now();
+    let work_before = server.cpu_time();
+    let mut asked_at = Vec::new();
     for client in &mut clients {
+        asked_at.push(Instant::now());
         client.send_command("GETJOB TIMEOUT 1000 FROM q");
     }
-    let sent = started.elapsed();
-    for client in &mut clients {
+    let mut late = Vec::new();
+    for (client, asked_at) in clients.iter_mut().zip(asked_at) {
         assert_eq!(client.reply(), Value::NullArray);
+        let waited = asked_at.elapsed() + CLOCK_GRAIN;
+        late.push(waited.checked_sub(TIMEOUT).expect("nobody is answered before"));
     }
-    let late = started.elapsed().saturating_sub(sent).saturating_sub(Duration::from_secs(1));
-    assert!(late < Duration::from_millis(500), "the last answer came {late:?} late");
+    // A machine that is busy with other things makes some of them late, but not all.
+    let least = late.iter().min().expect("there are hundreds");
+    assert!(*least < Duration::from_millis(100), "the least late answer came {least:?} late");
+    let work = server.cpu_time() - work_before;
+    assert!(work < Duration::from_millis(300), "{work:?} of work for 500 timeouts");
 }

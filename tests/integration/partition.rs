@@ -32,10 +32,8 @@ fn two_nodes_that_a_third_reaches_suspect_each_other_and_are_not_failing() {
     // Not known there: the acknowledgement alone is kept, and told to all.
     assert_eq!(integer(mesh.client(1).call(&format!("ACKJOB {other}"))), 0);
     for whom in 0..2 {
-        let seen = mesh.seen(2, whom).expect("it is known");
-        assert_eq!((&*seen.flags, &*seen.link), ("noflags", "connected"));
-        let suspect = mesh.seen(1 - whom, whom).expect("it is known");
-        assert_eq!(suspect.flags, "fail?");
+        mesh.wait_for(2, whom, "noflags");
+        mesh.wait_for(1 - whom, whom, "fail?");
     }
     net.wires.heal();
     mesh.wait_until_whole();
@@ -86,7 +84,7 @@ fn a_node_that_hears_nobody_is_failing_for_all_and_nobody_else_is() {
         mesh.wait_for(2, by, "fail?");
     }
     for (by, whom) in [(0, 1), (1, 0)] {
-        assert_eq!(mesh.seen(by, whom).expect("it is known").flags, "noflags");
+        mesh.wait_for(by, whom, "noflags");
     }
     net.wires.heal();
     mesh.wait_until_whole();
@@ -96,13 +94,15 @@ fn a_node_that_hears_nobody_is_failing_for_all_and_nobody_else_is() {
 fn a_slow_network_is_no_failure() {
     let net = ProxiedMesh::of(3);
     let mesh = &net.mesh;
-    net.set(&[0, 1, 2], &[0, 1, 2], Fate::Late(Duration::from_millis(100)));
+    // Slow, and far from the timeout even on a busy machine.
+    (0..3).for_each(|n| mesh.client(n).ok("CONFIG SET cluster-node-timeout 10000"));
+    net.set(&[0, 1, 2], &[0, 1, 2], Fate::Late(Duration::from_millis(300)));
     let mut client = mesh.client(0);
-    let id = text(client.call("ADDJOB q body 5000 REPLICATE 3"));
+    let id = text(client.call("ADDJOB q body 0 REPLICATE 3"));
     assert_eq!(integer(client.call(&format!("ACKJOB {id}"))), 1);
     wait_until_gone(mesh, &id);
     let received = figure(&mut client, "stats_messages_received");
-    eventually(|| figure(&mut client, "stats_messages_received"), |now| *now > received + 20);
+    eventually(|| figure(&mut client, "stats_messages_received"), |now| *now > received + 10);
     for whom in 1..3 {
         assert_eq!(mesh.seen(0, whom).expect("it is known").flags, "noflags");
     }

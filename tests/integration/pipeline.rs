@@ -64,15 +64,18 @@ fn a_timeout_comes_on_time() {
     let server = TestServer::start();
     let mut client = server.client();
     for timeout_ms in [1, 50, 120] {
-        let started = Instant::now();
-        assert_eq!(client.call(&format!("GETJOB TIMEOUT {timeout_ms} FROM q")), Value::NullArray);
-        let elapsed = started.elapsed();
-        // Both ends of the wait are read off a clock of whole milliseconds.
-        assert!(
-            elapsed + Duration::from_millis(2) > Duration::from_millis(timeout_ms),
-            "{elapsed:?}"
-        );
-        assert!(elapsed < Duration::from_millis(timeout_ms + 250), "{elapsed:?}");
+        let timeout = Duration::from_millis(timeout_ms);
+        let late = (0..10).map(|_| {
+            let asked_at = Instant::now();
+            let reply = client.call(&format!("GETJOB TIMEOUT {timeout_ms} FROM q"));
+            assert_eq!(reply, Value::NullArray);
+            // Both ends of the wait are read off a clock of whole milliseconds.
+            let waited = asked_at.elapsed() + Duration::from_millis(2);
+            waited.checked_sub(timeout).expect("nobody is answered before")
+        });
+        // A machine that is busy with other things makes some of them late, but not all.
+        let least = late.min().expect("there are ten");
+        assert!(least < Duration::from_millis(20), "{timeout_ms} ms came {least:?} late");
     }
 }
 

@@ -119,6 +119,11 @@ impl TestServer {
         self.program.signal(signal);
     }
 
+    /// The processor time that the server has had.
+    pub fn cpu_time(&self) -> Duration {
+        self.program.cpu_time()
+    }
+
     /// From now on no file of the server gets longer than this many bytes, which is to it
     /// what a full disk is.
     pub fn limit_files(&self, len_max: u64) {
