@@ -43,6 +43,10 @@ test: ## Run every test, other people's client libraries included
 	$(CARGO) test $(BUILD)
 	tests/clients/run $(SERVER)
 
+.PHONY: test-checked
+test-checked: ## Run the unit tests and the simulator with sums checked for overflow
+	$(CARGO) test --profile checked --locked $(FEATURES) --lib --test simulation --test fuzz --test quanta
+
 .PHONY: sim
 sim: ## Run the simulator; SEED=n repeats one run, SEEDS=n asks for that many
 	$(CARGO) test $(BUILD) --test simulation -- --nocapture

@@ -111,7 +111,8 @@ impl Connection {
         } else if self.over_soft_at == MonoMs::NEVER {
             self.over_soft_at = now;
         }
-        over(limits.hard) || now.ms_since(self.over_soft_at) > limits.soft_secs * 1000
+        let patience_ms = limits.soft_secs.saturating_mul(1000);
+        over(limits.hard) || now.ms_since(self.over_soft_at) > patience_ms
     }
 
     /// Takes the socket out of the loop, before it is dropped.
@@ -143,6 +144,8 @@ mod tests {
         assert!(!connection.exceeds(limits, MonoMs(1000)));
         assert!(!connection.exceeds(limits, MonoMs(3000)));
         assert!(connection.exceeds(limits, MonoMs(3001)));
+        let endless = OutputLimits { hard: 0, soft_secs: 1 << 61, ..limits };
+        assert!(!connection.exceeds(endless, MonoMs(3001)), "so long is longer than this");
         let none = OutputLimits { hard: 0, soft: 0, soft_secs: 0 };
         assert!(!connection.exceeds(none, MonoMs(3001)));
         assert!(!connection.exceeds(limits, MonoMs(4000)), "the count starts again");
