@@ -289,7 +289,7 @@ fn command_tells_what_there_is() {
 fn command_docs_describe_arguments_as_redis_does() {
     let server = TestServer::start();
     let mut client = server.client();
-    let texts = |words: &[&str]| words.iter().map(|word| bulk(word)).collect::<Vec<_>>();
+    let texts = |words: &[&str]| words.iter().map(bulk).collect::<Vec<_>>();
     let map = |words: &[&str], rest: Vec<Value>| Value::Array([texts(words), rest].concat());
     let flags = |names: &[&str]| Value::Array(names.iter().map(|name| status(name)).collect());
     let message = map(
