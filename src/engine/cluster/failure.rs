@@ -4,6 +4,11 @@
 //! for this node alone. It is *failing* when a majority of the cluster, this node
 //! included, finds so; then all nodes are notified. A pong ends both.
 //!
+//! A ping that cannot be sent counts as one that is not answered. So every node that may get
+//! copies has answered within one and a half node timeouts, whatever became of its link and
+//! its address. Differs from C, which checks no node without an address: one whose disk was
+//! lost comes back under another ID, and its old one would get copies for ever.
+//!
 //! Why two steps: a node that one other cannot reach may be well, with only the way between
 //! the two broken. Each node avoids what it cannot reach itself, at once and without asking.
 //! That a node is failing for everybody takes a majority, so that a minority that was cut
@@ -65,9 +70,6 @@ impl Cluster {
         let now = cx.now.mono;
         let timeout_ms = self.node_timeout_ms;
         let contact = &self.node(node).contact;
-        if contact.address.is_none() {
-            return;
-        }
         let Some(ping_sent_at) = contact.ping_sent_at else {
             let pong_age_ms = contact.pong_received_at.map_or(u64::MAX, |at| now.ms_since(at));
             if pong_age_ms > timeout_ms / 2 {

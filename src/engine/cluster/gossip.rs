@@ -63,7 +63,7 @@ impl Cluster {
             pong_received: low_bits(node.contact.pong_received_at),
             ip: address.map(|address| address.ip),
             port: address.map_or(0, |address| address.port),
-            flags: node.flags(),
+            flags: node.shown_flags(),
             tail: GossipEntry::announce_bus_port(
                 address.and_then(|address| address.unusual_bus_port()),
             ),

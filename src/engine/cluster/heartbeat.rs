@@ -112,7 +112,9 @@ impl Cluster {
     fn lose_address(&mut self, cx: &mut Context<'_>, node: NodeRef) {
         debug!("Another node answers at the address of node {}", self.id(node));
         self.unlink(cx.out, Peer::Node(node));
-        self.node_mut(node).contact.address = None;
+        let contact = &mut self.node_mut(node).contact;
+        contact.address = None;
+        contact.ping_sent_at.get_or_insert(cx.now.mono);
         cx.out.save_nodes = true;
     }
 
@@ -138,11 +140,14 @@ impl Cluster {
         }
     }
 
-    /// Pings a node that has a link.
+    /// Pings a node. Without a link the ping counts from now on, and goes out when the link
+    /// is up.
     pub(super) fn ping(&mut self, cx: &mut Context<'_>, node: NodeRef) {
-        let Some(link) = self.node(node).contact.link.up() else { return };
-        self.node_mut(node).contact.ping_sent_at = Some(cx.now.mono);
-        self.send_gossip(cx, link, GossipKind::Ping, Some(node));
+        let contact = &mut self.node_mut(node).contact;
+        contact.ping_sent_at = Some(cx.now.mono);
+        if let Some(link) = contact.link.up() {
+            self.send_gossip(cx, link, GossipKind::Ping, Some(node));
+        }
     }
 
     /// Once a second, of some random nodes, pings the one whose last pong is oldest.

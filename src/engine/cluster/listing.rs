@@ -28,18 +28,16 @@ impl Cluster {
     }
 
     fn node_line(&self, now: Now, node: NodeRef) -> NodeLine {
-        let Contact { address, .. } = self.node(node).contact;
-        let flags = self.node(node).flags();
         if node == ME {
             return NodeLine {
                 ip: self.announce.ip.or(self.my_ip),
                 port: self.announce.port.unwrap_or(self.my_port),
                 link: LinkState::Connected,
-                ..line_of(now, *self.my_id(), flags, &self.node(ME).contact)
+                ..line_of(now, *self.my_id(), self.node(ME).flags(), &self.node(ME).contact)
             };
         }
-        let flags = if address.is_some() { flags } else { flags | NodeFlags::NOADDR };
-        line_of(now, self.id(node), flags, &self.node(node).contact)
+        let node = self.node(node);
+        line_of(now, node.id, node.shown_flags(), &node.contact)
     }
 
     /// What nodes.conf has to hold.

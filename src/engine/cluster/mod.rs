@@ -30,6 +30,30 @@
 //! nodes stay in the table, since jobs may still name them, and one that comes back
 //! under its ID gets its old reference.
 //!
+//! What a node may be to this one, and what ends it. No state lasts because nothing comes:
+//!
+//! ```text
+//! CLUSTER MEET, its MEET, gossip
+//!       |                                +-------- pong --------+---------- pong ---------+
+//!       v                                v                      |                         |
+//!   handshake --- first answer ---> reachable --- silence ---> possibly failing ---> failing
+//!       |                                                                   a majority
+//!       v  timeout                  any known node --- CLUSTER FORGET, RESET ---> forgotten
+//! ```
+//!
+//! | state | ends |
+//! |---|---|
+//! | handshake | with the first answer on its link, or the node timeout after it began |
+//! | no link | at the next tick, which requests one |
+//! | link requested | when it is up, or cannot be made; it is given up after the node timeout |
+//! | link up, ping unanswered | with the pong; the link is given up after half the node timeout, if it is as old as the whole |
+//! | no address | when the node comes by itself, or gossip has another address |
+//! | reachable | when a ping was not answered, or could not be sent, for the node timeout |
+//! | possibly failing, failing | with a pong: it is tried for ever, and was not forgotten |
+//! | leaving | with the node's next heartbeat that says otherwise |
+//! | reported as failing | when the reporter says otherwise, or after two node timeouts |
+//! | forgotten | with CLUSTER MEET or a MEET of the node; by gossip after a minute |
+//!
 //! Invariants: every node of the table is either known or forgotten; `others` and
 //! `reachable` are known nodes without this one; every link and every connect under
 //! way belongs to the one node or handshake that names it.

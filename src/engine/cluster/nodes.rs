@@ -61,10 +61,18 @@ impl Node {
     }
 
     /// Whether gossip to others mentions it. Differs from C, which mentions a failing node
-    /// only while a connect to it is under way: then a majority may never form.
+    /// only while a connect to it is under way, and none without an address: then a majority
+    /// may never form.
     pub fn is_gossiped(&self) -> bool {
-        let has_link = !matches!(self.contact.link, Link::None);
-        self.contact.address.is_some() && (has_link || self.is_failing())
+        !matches!(self.contact.link, Link::None) || self.is_failing()
+    }
+
+    /// What this node thinks of it, as others are to see it.
+    pub fn shown_flags(&self) -> NodeFlags {
+        match self.contact.address {
+            Some(_) => self.flags,
+            None => self.flags | NodeFlags::NOADDR,
+        }
     }
 }
 
