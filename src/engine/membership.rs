@@ -4,12 +4,14 @@
 //! may happen to it passes through here, and is followed by what the rest of the engine does
 //! about its events.
 
+use log::info;
+
 use crate::base::ids::{LinkId, NodeId};
 use crate::proto::bus::{Gossip, GossipKind, Header};
 
 use super::Engine;
 use super::cluster::{Cluster, Context, Event, LinkEnds};
-use super::node_set::NodeRef;
+use super::node_set::{ME, NodeRef};
 
 impl Engine {
     /// The cluster as this node knows it.
@@ -30,15 +32,17 @@ impl Engine {
         result
     }
 
-    /// A node that was away may have missed acks, and may have been started anew since it
-    /// was sent a standing ask.
+    /// Logs what happened, once, and sees to the jobs: a node that was away may have missed
+    /// acks, and may have been started anew since it was sent a standing ask.
     fn on_cluster_event(&mut self, event: Event) {
+        log_event(&self.cluster, event);
         match event {
             Event::Joined(node) => self.resend_acks(node),
             Event::LinkUp(node) => {
                 self.resend_acks(node);
                 self.ask_anew();
             }
+            _ => {}
         }
     }
 
@@ -60,5 +64,34 @@ impl Engine {
 
     pub(super) fn on_fail(&mut self, from: NodeRef, about: NodeId) {
         self.with_cluster(|cluster, cx| cluster.fail(cx, from, about));
+    }
+}
+
+/// The line of the log, at notice, for what happened to a node.
+fn log_event(cluster: &Cluster, event: Event) {
+    let name = |node| cluster.name(node);
+    match event {
+        Event::LinkUp(_) => {}
+        Event::Joined(node) => info!("Node {} joined the cluster.", name(node)),
+        Event::PossiblyFailing(node) => {
+            info!("Node {} does not answer: it gets no jobs until it does.", name(node));
+        }
+        Event::Failing(node) => {
+            info!("Node {} is failing: a majority of the nodes cannot reach it.", name(node));
+        }
+        Event::AnswersAgain(node) => info!("Node {} answers again.", name(node)),
+        Event::AddressLost { node, address, other } => {
+            info!("Node {} is not at {address} any more: node {other} answers there.", name(node));
+        }
+        Event::Leaving(ME) => info!("This node is leaving the cluster: it takes no new jobs."),
+        Event::Leaving(node) => {
+            info!("Node {} is leaving the cluster: it gets no new jobs.", name(node));
+        }
+        Event::Stays(ME) => info!("This node stays in the cluster."),
+        Event::Stays(node) => info!("Node {} stays in the cluster.", name(node)),
+        Event::Forgotten(node) => info!("Node {} was forgotten.", name(node)),
+        Event::Reset => {
+            info!("All other nodes were forgotten. This node is {} now.", cluster.my_id());
+        }
     }
 }

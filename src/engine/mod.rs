@@ -50,6 +50,7 @@ pub mod timer;
 mod view;
 pub mod your_jobs;
 
+use core::fmt::Display;
 use std::collections::BTreeMap;
 
 use crate::base::ids::{ClientId, LinkId, NodeId};
@@ -178,9 +179,9 @@ impl Engine {
         });
     }
 
-    /// A link that was requested could not be made.
-    pub fn link_failed(&mut self, now: Now, token: ConnectToken) {
-        self.input(now, |engine| engine.cluster.link_failed(token));
+    /// A link that was requested could not be made, for the reason that is given.
+    pub fn link_failed(&mut self, now: Now, token: ConnectToken, reason: &dyn Display) {
+        self.input(now, |engine| engine.cluster.link_failed(token, reason));
     }
 
     /// A link is gone, made by this node or by the other.

@@ -69,8 +69,7 @@ impl Server {
             Ok::<_, io::Error>(BusLink::new(id, link, Some(token)))
         });
         if let Err(error) = connecting {
-            log::debug!("Unable to connect to cluster node {peer}: {error}");
-            self.engine.link_failed(self.clock.now, token);
+            self.engine.link_failed(self.clock.now, token, &error);
         }
     }
 
@@ -100,7 +99,7 @@ impl Server {
         let requested_as = bus_link.requested_as;
         self.drop_link(id);
         match requested_as {
-            Some(token) => self.engine.link_failed(self.clock.now, token),
+            Some(token) => self.engine.link_failed(self.clock.now, token, &"given up"),
             None => self.engine.link_down(self.clock.now, id),
         }
     }
@@ -126,8 +125,14 @@ impl Server {
                     }
                 }
                 Err(error) => {
-                    log::debug!("Link to cluster node {}: {error}", bus_link.link.peer());
-                    return self.lose_link(id);
+                    if let Some(token) = bus_link.requested_as {
+                        self.drop_link(id);
+                        self.engine.link_failed(self.clock.now, token, &error);
+                    } else {
+                        log::debug!("Link to cluster node {}: {error}", bus_link.link.peer());
+                        self.lose_link(id);
+                    }
+                    return;
                 }
             }
         }

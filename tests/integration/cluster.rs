@@ -184,6 +184,48 @@ fn meeting_nobody_is_shown_then_over_and_leaves_advice_in_the_log() {
     assert!(log.contains(&advice), "{log}");
 }
 
+/// On a busy machine a node may be suspected once more than the test makes it, but never twice
+/// in a row.
+#[test]
+fn the_log_at_notice_says_once_what_became_of_a_node() {
+    let options = [&OPTIONS[..], &["--loglevel", "notice"]].concat();
+    let servers = (0..3).map(|_| TestServer::start_with(&options)).collect();
+    let mut mesh = Mesh::at("127.0.0.1", servers);
+    mesh.servers[2].stop_by(libc::SIGKILL);
+    mesh.wait_for(0, 2, "fail");
+    mesh.servers[2].start_again(&options);
+    mesh.wait_until_whole();
+    for (order, flags) in [("yes", "leaving"), ("no", "noflags")] {
+        assert_eq!(mesh.client(2).call(&format!("CLUSTER LEAVING {order}")), status("OK"));
+        mesh.wait_for(0, 2, flags);
+    }
+    assert_eq!(mesh.client(0).call(&format!("CLUSTER FORGET {}", mesh.ids[2])), status("OK"));
+
+    const ENDS: [&str; 9] = [
+        " joined the cluster.",
+        ": Connection refused (os error 111). It is tried again and again.",
+        " does not answer: it gets no jobs until it does.",
+        " is failing: a majority of the nodes cannot reach it.",
+        " failed attempts.",
+        " answers again.",
+        " is leaving the cluster: it gets no new jobs.",
+        " stays in the cluster.",
+        " was forgotten.",
+    ];
+    let log = mesh.servers[0].log();
+    let name = format!("ode {} at 127.0.0.1:{}", mesh.ids[2], mesh.servers[2].port());
+    let ends: Vec<usize> = log
+        .lines()
+        .filter(|line| line.contains(&name))
+        .map(|line| ENDS.iter().position(|end| line.ends_with(end)).expect("one of these lines"))
+        .collect();
+    assert!(ends.windows(2).all(|pair| pair[0] != pair[1]), "{log}");
+    let mut rest = ends.iter();
+    for (end, text) in ENDS.iter().enumerate() {
+        assert!(rest.any(|there| *there == end), "{text} in its place: {log}");
+    }
+}
+
 #[test]
 fn who_does_not_speak_the_bus_is_hung_up_on() {
     let server = TestServer::start();

@@ -325,7 +325,7 @@ impl Sim {
                         let link = self.network.join(&mut self.rng, self.now_ms, from, to);
                         self.nodes[from].engine.link_up(now, link, token);
                     }
-                    None => self.nodes[from].engine.link_failed(now, token),
+                    None => self.nodes[from].engine.link_failed(now, token, &"refused"),
                 }
                 self.settle(from);
             }

@@ -20,8 +20,8 @@ use crate::base::ids::NodeId;
 use crate::engine::node_set::{ME, NodeRef};
 use crate::proto::bus::{Message, MessageFlags, NodeFlags};
 
-use super::nodes::FailureReport;
-use super::{Cluster, Context, Peer};
+use super::nodes::{FailureReport, Link};
+use super::{Cluster, Context, Event, Peer};
 
 /// Nodes checked in one tick. In larger clusters it takes several to check all.
 const NODES_PER_TICK: usize = 1000;
@@ -82,12 +82,16 @@ impl Cluster {
         if waited_ms > timeout_ms / 2
             && contact.link.age_ms(now).is_some_and(|age_ms| age_ms > timeout_ms)
         {
+            let was_connecting = matches!(contact.link, Link::Connecting { .. });
             self.unlink(cx.out, Peer::Node(node));
+            if was_connecting {
+                self.count_failed_connect(node, &"no answer");
+            }
         }
         if waited_ms > timeout_ms && !self.node(node).is_failing() {
-            debug!("Node {} is possibly failing", self.id(node));
             let flags = self.node(node).flags() | NodeFlags::PFAIL;
             self.set_flags(node, flags);
+            self.events.push_back(Event::PossiblyFailing(node));
         }
     }
 
@@ -130,7 +134,6 @@ impl Cluster {
             return;
         }
         let id = about.id;
-        debug!("Node {id} is failing: a majority cannot reach it.");
         self.set_failing(cx, node);
         self.broadcast(cx.out, MessageFlags::NONE, &Message::Fail(id));
     }
@@ -138,6 +141,7 @@ impl Cluster {
     fn set_failing(&mut self, cx: &mut Context<'_>, node: NodeRef) {
         let flags = self.node(node).flags().without(NodeFlags::PFAIL) | NodeFlags::FAIL;
         self.set_flags(node, flags);
+        self.events.push_back(Event::Failing(node));
         cx.out.save_nodes = true;
     }
 

@@ -12,6 +12,8 @@
 //! Differs from C: an address that came with an ID must answer with that ID, and gets its
 //! MEET afterwards. Only CLUSTER MEET accepts whoever answers.
 
+use core::fmt::Display;
+
 use log::{debug, warn};
 
 use crate::base::ids::{LinkId, NodeId};
@@ -160,7 +162,7 @@ impl Cluster {
             let handshake = &self.handshakes[&id];
             if cx.now.mono.ms_since(handshake.began_at) > timeout_ms {
                 if handshake.contact.link.up().is_none() {
-                    self.report_unreachable(id);
+                    self.report_unreachable(id, &"no answer");
                 }
                 self.end_handshake(cx, id);
             } else {
@@ -174,18 +176,22 @@ impl Cluster {
         *budget -= share - left;
     }
 
-    /// Logs, once, that a node that was to be met cannot be reached.
-    pub(super) fn report_unreachable(&mut self, id: NodeId) {
+    /// Logs, once, that a handshake finds nobody.
+    pub(super) fn report_unreachable(&mut self, id: NodeId, reason: &dyn Display) {
         let Some(handshake) = self.handshakes.get_mut(&id) else { return };
         let Some(address) = handshake.contact.address else { return };
-        if handshake.reason == Reason::Command && !handshake.is_reported {
-            handshake.is_reported = true;
+        if core::mem::replace(&mut handshake.is_reported, true) {
+            return;
+        }
+        if handshake.reason == Reason::Command {
             warn!(
-                "CLUSTER MEET {} {}: the bus port {} could not be reached. Nodes speak to each \
-                 other on their client port + 10000: check that the node runs and that no \
-                 firewall blocks this port, in both directions.",
+                "CLUSTER MEET {} {}: the bus port {} could not be reached: {reason}. Nodes speak \
+                 to each other on their client port + 10000: check that the node runs and that \
+                 no firewall blocks this port, in both directions.",
                 address.ip, address.port, address.bus_port
             );
+        } else {
+            debug!("Handshake with {}: {reason}", address.bus());
         }
     }
 }

@@ -4,15 +4,15 @@
 //! believed of known nodes only: a frame costs nothing to forge, and what it says of
 //! others would reach every node of the cluster.
 
-use log::{debug, warn};
+use log::warn;
 
-use crate::base::ids::LinkId;
+use crate::base::ids::{LinkId, NodeId};
 use crate::engine::node_set::{ME, NodeRef};
 use crate::proto::bus::{Gossip, GossipKind, Header, NodeFlags};
 
 use super::handshake::Reason;
 use super::nodes::Address;
-use super::{Cluster, Context, LinkEnds, Peer};
+use super::{Cluster, Context, Event, LinkEnds, Peer};
 
 /// Ticks from one random ping to the next.
 const TICKS_PER_PING: u32 = 10;
@@ -42,7 +42,7 @@ impl Cluster {
             None => None,
             Some(Peer::Node(node)) if self.id(node) == header.sender => Some(node),
             Some(Peer::Node(node)) => {
-                self.lose_address(cx, node);
+                self.lose_address(cx, node, header.sender);
                 return;
             }
             Some(Peer::Handshake(id)) => {
@@ -109,11 +109,14 @@ impl Cluster {
     }
 
     /// Another node answers at its address: it is not there any more.
-    fn lose_address(&mut self, cx: &mut Context<'_>, node: NodeRef) {
-        debug!("Another node answers at the address of node {}", self.id(node));
+    fn lose_address(&mut self, cx: &mut Context<'_>, node: NodeRef, other: NodeId) {
         self.unlink(cx.out, Peer::Node(node));
         let contact = &mut self.node_mut(node).contact;
-        contact.address = None;
+        if let Some(address) = contact.address.take() {
+            let address = address.client();
+            self.events.push_back(Event::AddressLost { node, address, other });
+        }
+        let contact = &mut self.node_mut(node).contact;
         contact.ping_sent_at.get_or_insert(cx.now.mono);
         cx.out.save_nodes = true;
     }
@@ -123,9 +126,9 @@ impl Cluster {
         node.contact.pong_received_at = Some(cx.now.mono);
         node.contact.ping_sent_at = None;
         if node.is_failing() {
-            debug!("Node {} answers again.", node.id);
             let flags = node.flags().without(NodeFlags::PFAIL | NodeFlags::FAIL);
             self.set_flags(from, flags);
+            self.events.push_back(Event::AnswersAgain(from));
             cx.out.save_nodes = true;
         }
     }
@@ -136,6 +139,11 @@ impl Cluster {
         if flags.contains(NodeFlags::LEAVING) != reported.contains(NodeFlags::LEAVING) {
             let flags = NodeFlags(flags.0 ^ NodeFlags::LEAVING.0);
             self.set_flags(sender, flags);
+            self.events.push_back(if flags.contains(NodeFlags::LEAVING) {
+                Event::Leaving(sender)
+            } else {
+                Event::Stays(sender)
+            });
             cx.out.save_nodes = true;
         }
     }

@@ -3,10 +3,14 @@
 //! A message may come in on any link. Only those that this node made belong to
 //! somebody; of the others nothing is known here but what comes in on them.
 
+use core::fmt::Display;
 use core::net::IpAddr;
+
+use log::info;
 
 use crate::base::ids::LinkId;
 use crate::base::time::MonoMs;
+use crate::engine::node_set::NodeRef;
 use crate::engine::outbox::{ConnectToken, LinkRequest, Outbox};
 use crate::proto::bus::GossipKind;
 
@@ -39,9 +43,14 @@ impl Cluster {
             unreachable!("a connect under way belongs to who requested it");
         };
         contact.link = Link::Up { id: link, since };
+        let failed_connects = core::mem::take(&mut contact.failed_connects);
         self.links.insert(link, peer);
         let (kind, to) = match peer {
             Peer::Node(node) => {
+                if failed_connects > 0 {
+                    let name = self.name(node);
+                    info!("Connected to node {name} after {failed_connects} failed attempts.");
+                }
                 self.events.push_back(Event::LinkUp(node));
                 (GossipKind::Ping, Some(node))
             }
@@ -53,12 +62,28 @@ impl Cluster {
         self.send_gossip(cx, link, kind, to);
     }
 
-    /// A link that was requested could not be made.
-    pub fn link_failed(&mut self, token: ConnectToken) {
+    /// A link that was requested could not be made, for the reason that is given.
+    pub fn link_failed(&mut self, token: ConnectToken, reason: &dyn Display) {
         let Some(peer) = self.connects.remove(&token) else { return };
         self.contact_mut(peer).link = Link::None;
-        if let Peer::Handshake(id) = peer {
-            self.report_unreachable(id);
+        match peer {
+            Peer::Node(node) => self.count_failed_connect(node, reason),
+            Peer::Handshake(id) => self.report_unreachable(id, reason),
+        }
+    }
+
+    /// Logs the first of several failed attempts in a row, and counts the others.
+    pub(super) fn count_failed_connect(&mut self, node: NodeRef, reason: &dyn Display) {
+        let contact = &mut self.node_mut(node).contact;
+        contact.failed_connects = contact.failed_connects.saturating_add(1);
+        if contact.failed_connects == 1
+            && let Some(address) = contact.address
+        {
+            let (name, bus_port) = (self.name(node), address.bus_port);
+            info!(
+                "Cannot connect to node {name}, bus port {bus_port}: {reason}. It is tried again \
+                 and again."
+            );
         }
     }
 

@@ -69,7 +69,7 @@ mod operator;
 #[cfg(test)]
 mod tests;
 
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::base::ids::{LinkId, NodeId};
@@ -93,13 +93,29 @@ pub struct Context<'a> {
     pub out: &'a mut Outbox,
 }
 
-/// What happened in the cluster that concerns the jobs.
+/// What happened in the cluster: one event for each change of what a node is to this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A node completed its handshake. There is a link to it.
     Joined(NodeRef),
     /// There is a link again to a node that was known before.
     LinkUp(NodeRef),
+    /// A node does not answer this one.
+    PossiblyFailing(NodeRef),
+    /// A node does not answer a majority.
+    Failing(NodeRef),
+    /// A node answers that was failing, possibly or for a majority.
+    AnswersAgain(NodeRef),
+    /// Another node answers at the address of this one.
+    AddressLost { node: NodeRef, address: SocketAddr, other: NodeId },
+    /// A node, or this one, begins to leave the cluster.
+    Leaving(NodeRef),
+    /// A node, or this one, was leaving and is not any more.
+    Stays(NodeRef),
+    /// An operator had a node forgotten.
+    Forgotten(NodeRef),
+    /// An operator had all nodes forgotten.
+    Reset,
 }
 
 /// Whom a link of this node leads to.

@@ -86,6 +86,8 @@ pub(super) struct Contact {
     /// a link.
     pub ping_sent_at: Option<MonoMs>,
     pub pong_received_at: Option<MonoMs>,
+    /// Attempts in a row to make a link that came to nothing.
+    pub failed_connects: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +109,10 @@ impl Address {
     /// The bus port when it is not the usual one.
     pub fn unusual_bus_port(&self) -> Option<u16> {
         (Some(self.bus_port) != self.port.checked_add(BUS_PORT_OFFSET)).then_some(self.bus_port)
+    }
+
+    pub fn client(&self) -> SocketAddr {
+        SocketAddr::new(self.ip, self.port)
     }
 
     pub fn bus(&self) -> SocketAddr {
@@ -154,6 +160,15 @@ impl Cluster {
 
     pub fn id(&self, node: NodeRef) -> NodeId {
         self.node(node).id
+    }
+
+    /// A node as log lines name it: its ID, and where clients reach it.
+    pub fn name(&self, node: NodeRef) -> String {
+        let Node { id, contact, .. } = self.node(node);
+        match contact.address {
+            Some(address) => format!("{id} at {}", address.client()),
+            None => id.to_string(),
+        }
     }
 
     pub(super) fn node(&self, node: NodeRef) -> &Node {

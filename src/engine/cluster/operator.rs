@@ -8,7 +8,7 @@ use crate::proto::bus::NodeFlags;
 
 use super::handshake::{Begun, Reason};
 use super::nodes::Address;
-use super::{Cluster, Context};
+use super::{Cluster, Context, Event};
 
 /// How long gossip does not bring a forgotten node back. C: CLUSTER_BLACKLIST_TTL.
 const BLACKLIST_MS: u64 = 60_000;
@@ -68,6 +68,7 @@ impl Cluster {
         self.blacklist.retain(|_, until| *until > now);
         self.blacklist.insert(self.id(node), now.plus_ms(BLACKLIST_MS));
         self.remove(cx.out, node);
+        self.events.push_back(Event::Forgotten(node));
         cx.out.save_nodes = true;
     }
 
@@ -82,18 +83,20 @@ impl Cluster {
             let id = NodeId::from_random(cx.rng.bytes());
             self.rename_me(id);
         }
+        self.events.push_back(Event::Reset);
         cx.out.save_nodes = true;
     }
 
     /// CLUSTER LEAVING: whether this node is about to leave. Peers learn it from the next
     /// ping.
     pub fn set_leaving(&mut self, cx: &mut Context<'_>, leaving: Leaving) {
-        let flags = match leaving {
-            Leaving::No => NodeFlags::MYSELF,
-            Leaving::Yes => NodeFlags::MYSELF | NodeFlags::LEAVING,
+        let (flags, event) = match leaving {
+            Leaving::No => (NodeFlags::MYSELF, Event::Stays(ME)),
+            Leaving::Yes => (NodeFlags::MYSELF | NodeFlags::LEAVING, Event::Leaving(ME)),
         };
         if self.node(ME).flags() != flags {
             self.set_flags(ME, flags);
+            self.events.push_back(event);
             cx.out.save_nodes = true;
         }
     }

@@ -96,16 +96,28 @@ impl Machine {
     /// A heartbeat comes in from somewhere.
     fn receive(
         &mut self,
+        from: (LinkId, IpAddr),
+        kind: GossipKind,
+        sender: NodeId,
+        entries: &[GossipEntry],
+    ) {
+        self.receive_flagged(from, kind, sender, NodeFlags::MYSELF, entries);
+    }
+
+    /// The same, with what the sender says of itself.
+    fn receive_flagged(
+        &mut self,
         (link, from): (LinkId, IpAddr),
         kind: GossipKind,
         sender: NodeId,
+        flags: NodeFlags,
         entries: &[GossipEntry],
     ) {
         let header = Header {
             sender,
             ip: None,
             port: PORT,
-            flags: NodeFlags::MYSELF,
+            flags,
             state: 0,
             message_flags: MessageFlags::NONE,
             reserved: Header::announce(None, Abilities::NONE),
@@ -139,8 +151,27 @@ impl Machine {
         requests.into_iter().filter_map(connect).collect()
     }
 
+    /// Brings up the links that were requested since this was asked last. Their slots are the
+    /// last bytes of their addresses.
+    fn connect_all(&mut self) {
+        for (token, at) in self.connects() {
+            let IpAddr::V4(at) = at else { unreachable!("addresses of these tests") };
+            let link = LinkId { slot: u32::from(at.octets()[3]), generation: 0 };
+            self.run(|cluster, cx| cluster.link_up(cx, link, token));
+        }
+    }
+
+    /// The events since this was asked last.
+    fn events(&mut self) -> Vec<Event> {
+        core::mem::take(&mut self.events)
+    }
+
+    fn find(&self, n: u8) -> NodeRef {
+        self.cluster.find(&id(n)).expect("the node is known")
+    }
+
     fn node(&self, n: u8) -> &Node {
-        self.cluster.node(self.cluster.find(&id(n)).expect("the node is known"))
+        self.cluster.node(self.find(n))
     }
 }
 
@@ -189,7 +220,58 @@ fn a_link_that_nobody_wants_any_more_is_dropped_when_it_comes_up() {
     let link = LinkId { slot: 1, generation: 0 };
     machine.run(|cluster, cx| cluster.link_up(cx, link, token));
     assert_eq!(machine.out.links, [LinkRequest::Drop(link)]);
-    assert!(machine.sent().is_empty() && machine.events.is_empty());
+    assert!(machine.sent().is_empty(), "nobody is greeted on it");
+}
+
+#[test]
+fn each_change_of_a_node_is_one_event() {
+    let mut machine = Machine::knowing(3);
+    let [node, other] = [1, 2].map(|n| machine.find(n));
+    machine.pass(TICK_MS);
+    machine.connect_all();
+    machine.events();
+    let pong = |machine: &mut Machine, n: u8, flags| {
+        let link = LinkId { slot: u32::from(n), generation: 0 };
+        let flags = NodeFlags::MYSELF | flags;
+        machine.receive_flagged((link, ip(n)), GossipKind::Pong, id(n), flags, &[]);
+    };
+    // Nodes 2 and 3 answer for as long as node 1 does not.
+    for _ in 0..10 {
+        machine.pass(NODE_TIMEOUT_MS / 4);
+        pong(&mut machine, 2, NodeFlags::default());
+        pong(&mut machine, 3, NodeFlags::default());
+    }
+    assert_eq!(machine.events(), [Event::PossiblyFailing(node)]);
+    for by in [2, 3, 2, 3] {
+        let from = (FOREIGN_LINK, ip(by));
+        machine.receive(from, GossipKind::Ping, id(by), &[entry(id(1), ip(1), NodeFlags::PFAIL)]);
+        machine.run(|cluster, cx| cluster.fail(cx, other, id(1)));
+    }
+    assert_eq!(machine.events(), [Event::Failing(node)]);
+    machine.connect_all();
+    machine.events();
+    for _ in 0..2 {
+        pong(&mut machine, 1, NodeFlags::default());
+    }
+    assert_eq!(machine.events(), [Event::AnswersAgain(node)]);
+    for flags in [NodeFlags::LEAVING, NodeFlags::LEAVING, NodeFlags::default()] {
+        pong(&mut machine, 1, flags);
+    }
+    assert_eq!(machine.events(), [Event::Leaving(node), Event::Stays(node)]);
+    // Another node answers on its link.
+    let link = LinkId { slot: 1, generation: 0 };
+    for _ in 0..2 {
+        machine.receive((link, ip(1)), GossipKind::Pong, id(20), &[]);
+    }
+    let address = (ip(1), PORT).into();
+    assert_eq!(machine.events(), [Event::AddressLost { node, address, other: id(20) }]);
+    for _ in 0..2 {
+        machine.run(|cluster, cx| cluster.forget(cx, &id(1)));
+        machine.run(|cluster, cx| cluster.set_leaving(cx, Leaving::Yes));
+    }
+    assert_eq!(machine.events(), [Event::Forgotten(node), Event::Leaving(ME)]);
+    machine.run(|cluster, cx| cluster.reset(cx, Reset::Hard));
+    assert_eq!(machine.events(), [Event::Reset]);
 }
 
 #[test]
@@ -299,7 +381,7 @@ fn ten_thousand_dead_peers_are_tried_a_few_at_a_time() {
     let connects = machine.connects();
     assert!((1..=640).contains(&connects.len()), "{}", connects.len());
     for (token, _) in connects {
-        machine.cluster.link_failed(token);
+        machine.cluster.link_failed(token, &"refused");
     }
     // From now on nothing answers at all.
     machine.pass(60_000);
