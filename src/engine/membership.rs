@@ -63,7 +63,7 @@ impl Engine {
     }
 
     pub(super) fn on_fail(&mut self, from: NodeRef, about: NodeId) {
-        self.with_cluster(|cluster, cx| cluster.fail(cx, from, about));
+        self.with_cluster(|cluster, _| cluster.fail(from, about));
     }
 }
 

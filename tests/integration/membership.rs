@@ -112,6 +112,32 @@ fn who_answers_at_an_address_under_another_id_than_was_said_is_not_taken_in() {
 }
 
 #[test]
+fn two_servers_with_one_nodes_conf_find_out_and_say_what_to_do() {
+    let first = TestServer::start_with(&OPTIONS);
+    let folder = tempfile::tempdir().expect("a folder");
+    let copied = fs::copy(first.folder().join("nodes.conf"), folder.path().join("nodes.conf"));
+    copied.expect("the server has saved it");
+    let second = TestServer::start_in(folder, &OPTIONS);
+    let third = TestServer::start_with(&OPTIONS);
+    for _ in 0..3 {
+        let meet = format!("CLUSTER MEET 127.0.0.1 {}", second.port());
+        assert_eq!(first.client().call(&meet), status("OK"));
+        eventually(|| figure(&mut first.client(), "known_nodes"), |count| *count == 1);
+    }
+    let warnings = |server: &TestServer| server.log().matches("uses the ID of this one").count();
+    for server in [&first, &second] {
+        assert_eq!(warnings(server), 1, "{}", server.log());
+    }
+    // Who knows both sees one node that is in two places.
+    for twin in [&first, &second] {
+        let meet = format!("CLUSTER MEET 127.0.0.1 {}", third.port());
+        assert_eq!(twin.client().call(&meet), status("OK"));
+    }
+    let is_told = |log: &String| log.contains("in turn. If two servers were started with copies");
+    eventually(|| third.log(), is_told);
+}
+
+#[test]
 fn a_node_can_be_forgotten_while_queues_and_jobs_name_it() {
     let mesh = Mesh::of(3);
     let mut client = mesh.client(0);

@@ -205,6 +205,63 @@ fn a_forgotten_node_stays_away_for_a_minute_and_comes_back_under_its_old_referen
 }
 
 #[test]
+fn a_node_forgotten_by_all_does_not_come_back_by_itself() {
+    let mut sim = mesh(3);
+    let forgotten = id(&sim, 2);
+    for n in 0..2 {
+        order(&mut sim, n, &format!("CLUSTER FORGET {forgotten}"));
+    }
+    sim.run_for(300_000);
+    assert_eq!([size(&sim, 0), size(&sim, 1)], [2, 2]);
+    assert_eq!(size(&sim, 2), 3, "it was not told");
+}
+
+#[test]
+fn two_nodes_are_a_cluster_after_one_meet_whatever_becomes_of_the_handshakes() {
+    for ms in 0..400 {
+        let mut sim = separate(2);
+        let at = ip(&sim, 1);
+        meet(&mut sim, 0, at);
+        sim.run_for(ms);
+        // At one of these moments one of the two knows the other and not the other way round.
+        let ended = usize::try_from(ms % 2).expect("0 or 1");
+        sim.crash(ended, Crash::Killed);
+        sim.restart(ended);
+        sim.run_for(NODE_TIMEOUT_MS * 3);
+        let sizes = [size(&sim, 0), size(&sim, 1)];
+        // Who had not sent its MEET, and ended, does not know that it was to meet anybody.
+        let was_over = ended == 0 && sizes == [1, 1];
+        assert!(sizes == [2, 2] || was_over, "{sizes:?} after {ended} ended at {ms} ms");
+    }
+}
+
+#[test]
+fn a_flood_of_meets_does_not_keep_a_node_from_joining() {
+    let mut sim = separate(2);
+    let at = ip(&sim, 1);
+    // From a hundred addresses, four times each.
+    let flood = |sim: &mut Sim, round: u16| {
+        for n in 0..400u16 {
+            let mut random = [7; 20];
+            random[..2].copy_from_slice(&round.to_be_bytes());
+            random[2..4].copy_from_slice(&n.to_be_bytes());
+            let mut frame = Vec::new();
+            let header = header_of(NodeId::from_random(random));
+            bus::encode_gossip(&mut frame, &header, GossipKind::Meet, [].into_iter());
+            let from = IpAddr::from([10, 0, 1, u8::try_from(n % 100).expect("a small number")]);
+            sim.deliver(1, FOREIGN_LINK, from, &frame);
+        }
+    };
+    flood(&mut sim, 1);
+    meet(&mut sim, 0, at);
+    for round in 2..60 {
+        sim.run_for(100);
+        flood(&mut sim, round);
+    }
+    assert_eq!([size(&sim, 0), size(&sim, 1)], [2, 2]);
+}
+
+#[test]
 fn meet_brings_a_forgotten_node_back_at_once() {
     let mut sim = mesh(3);
     let (forgotten, at) = (id(&sim, 2), ip(&sim, 2));

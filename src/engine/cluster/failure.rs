@@ -69,6 +69,9 @@ impl Cluster {
     fn check_node(&mut self, cx: &mut Context<'_>, node: NodeRef) {
         let now = cx.now.mono;
         let timeout_ms = self.node_timeout_ms;
+        if let Some(address) = self.node_mut(node).new_address.due(now) {
+            self.change_address(cx, node, address);
+        }
         let contact = &self.node(node).contact;
         let Some(ping_sent_at) = contact.ping_sent_at else {
             let pong_age_ms = contact.pong_received_at.map_or(u64::MAX, |at| now.ms_since(at));
@@ -134,23 +137,23 @@ impl Cluster {
             return;
         }
         let id = about.id;
-        self.set_failing(cx, node);
+        self.set_failing(node);
         self.broadcast(cx.out, MessageFlags::NONE, &Message::Fail(id));
     }
 
-    fn set_failing(&mut self, cx: &mut Context<'_>, node: NodeRef) {
+    fn set_failing(&mut self, node: NodeRef) {
         let flags = self.node(node).flags().without(NodeFlags::PFAIL) | NodeFlags::FAIL;
         self.set_flags(node, flags);
         self.events.push_back(Event::Failing(node));
-        cx.out.save_nodes = true;
+        self.save_soon();
     }
 
     /// FAIL: a majority cannot reach a node.
-    pub fn fail(&mut self, cx: &mut Context<'_>, from: NodeRef, about: NodeId) {
+    pub fn fail(&mut self, from: NodeRef, about: NodeId) {
         let Some(node) = self.find(&about).filter(|node| *node != ME) else { return };
         if !self.node(node).flags().contains(NodeFlags::FAIL) {
             debug!("FAIL message received from {} about {about}", self.id(from));
-            self.set_failing(cx, node);
+            self.set_failing(node);
         }
     }
 }

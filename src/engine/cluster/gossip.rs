@@ -11,7 +11,7 @@ use crate::base::rng::Rng;
 use crate::base::time::{MonoMs, Now};
 use crate::engine::node_set::{ME, NodeRef};
 use crate::proto::bus::{
-    self, Gossip, GossipEntry, GossipKind, HEADER_LEN, MessageFlags, NodeFlags,
+    self, Abilities, Gossip, GossipEntry, GossipKind, HEADER_LEN, MessageFlags, NodeFlags,
 };
 
 use super::handshake::Reason;
@@ -79,7 +79,11 @@ impl Cluster {
         to: Option<NodeRef>,
     ) {
         let picked = self.pick_gossip(cx.rng, to);
-        let header = self.header(MessageFlags::NONE);
+        let abilities = match to {
+            Some(_) => Abilities::STANDING_ASKS.with(Abilities::KNOWS_RECEIVER),
+            None => Abilities::STANDING_ASKS,
+        };
+        let header = self.header(MessageFlags::NONE, abilities);
         let frames = &mut cx.out.frames;
         let start = frames.bytes.len();
         let entries = picked.iter().map(|node| self.gossip_entry(cx.now, *node));

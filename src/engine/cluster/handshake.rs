@@ -9,44 +9,94 @@
 //! addresses it has from gossip: then two clusters merge once a node of one takes over an
 //! address of the other.
 //!
-//! Differs from C: an address that came with an ID must answer with that ID, and gets its
-//! MEET afterwards. Only CLUSTER MEET accepts whoever answers.
+//! Differs from C: an address that came with an ID must answer with that ID. Only CLUSTER
+//! MEET accepts whoever answers.
+//!
+//! A node becomes known to another one by its MEET, which may be lost, or come when the other
+//! one has no place for a handshake, or dies. Then one would know the other, and never the
+//! other way round: pings of unknown nodes are answered and no more. So both say with each
+//! heartbeat whether they know the receiver, and who joined is sent MEET instead of PING until it
+//! does. C nodes do not say; they know who they have pinged twice. Differs from C, which
+//! sends one MEET.
+//!
+//! That is over once it was achieved, since a node that an operator had forgotten later
+//! must not come back by itself.
+//!
+//! Whoever reaches the bus can send MEET, and have this node connect to any address. So each
+//! source may have a few such handshakes under way, and the connects of each are rare. They
+//! have places of their own, as those of gossip and those of CLUSTER MEET have, so that no
+//! flood keeps out what an operator orders. When their places are taken, the oldest of the
+//! source that has most gives way.
 
+use core::cmp::Reverse;
 use core::fmt::Display;
+use core::mem::discriminant;
+use core::net::{IpAddr, Ipv6Addr};
+use std::collections::BTreeMap;
 
 use log::{debug, warn};
 
 use crate::base::ids::{LinkId, NodeId};
-use crate::base::limits::HANDSHAKES_MAX;
+use crate::base::limits::{HANDSHAKES_MAX, HANDSHAKES_PER_SOURCE_MAX};
 use crate::base::time::MonoMs;
 use crate::engine::node_set::NodeRef;
 use crate::engine::outbox::LinkRequest;
-use crate::proto::bus::{GossipKind, Header};
+use crate::proto::bus::{Abilities, GossipKind, Header};
 
-use super::nodes::{Address, Contact};
+use super::nodes::{Address, Contact, Introduction};
 use super::{Cluster, Context, Event, LinkEnds, Peer};
 
-/// Unknown nodes that sent MEET take no more of [`HANDSHAKES_MAX`] than this, so that they
-/// cannot keep others out.
-const UNKNOWN_MAX: usize = HANDSHAKES_MAX / 2;
 /// C: clusterCron, handshake_timeout.
 const TIMEOUT_MIN_MS: u64 = 1000;
+/// From one connect for an unknown node's handshake to the next, in ms.
+const UNKNOWN_RECONNECT_MS: u64 = 1000;
+/// An unknown node is not believed that its bus is at a lower port: other protocols are there.
+const UNKNOWN_BUS_PORT_MIN: u16 = 1024;
+/// Of a node that does not say whom it knows, so many pings show that it knows this one: the
+/// first comes before its handshake is complete.
+const PINGS_OF_ACQUAINTANCE: u8 = 2;
 
 /// What a handshake was begun for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
     /// CLUSTER MEET.
     Command,
-    /// A MEET of this node came from there.
-    Meet(NodeId),
+    /// A MEET of an unknown node.
+    Meet { sender: NodeId, source: Source },
     /// A known node reported that this one is there.
     Gossip(NodeId),
+}
+
+impl Reason {
+    fn source(&self) -> Option<Source> {
+        match self {
+            Self::Meet { source, .. } => Some(*source),
+            Self::Command | Self::Gossip(_) => None,
+        }
+    }
+}
+
+/// Where a MEET came from: an address, or of IPv6 the network that its owner has at least.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Source(IpAddr);
+
+impl From<IpAddr> for Source {
+    fn from(ip: IpAddr) -> Self {
+        Self(match ip.to_canonical() {
+            IpAddr::V6(ip) => {
+                let [a, b, c, d, ..] = ip.segments();
+                IpAddr::V6(Ipv6Addr::from([a, b, c, d, 0, 0, 0, 0]))
+            }
+            v4 => v4,
+        })
+    }
 }
 
 #[derive(Debug)]
 pub(super) struct Handshake {
     pub reason: Reason,
     began_at: MonoMs,
+    connected_at: Option<MonoMs>,
     pub contact: Contact,
     /// The log says already that the bus port cannot be reached.
     is_reported: bool,
@@ -55,6 +105,15 @@ pub(super) struct Handshake {
 impl Handshake {
     fn is_at(&self, address: &Address) -> bool {
         self.contact.address.is_some_and(|own| (own.ip, own.port) == (address.ip, address.port))
+    }
+
+    fn is_for_unknown(&self) -> bool {
+        matches!(self.reason, Reason::Meet { .. })
+    }
+
+    fn may_connect(&self, now: MonoMs) -> bool {
+        !self.is_for_unknown()
+            || self.connected_at.is_none_or(|at| now.ms_since(at) >= UNKNOWN_RECONNECT_MS)
     }
 }
 
@@ -68,33 +127,102 @@ pub enum Begun {
 }
 
 impl Cluster {
-    /// Begins a handshake, unless one with that address is under way. A node that sent
-    /// MEET gets one in any case: the other one may be about to time out.
+    /// A node that is not known asks to be met at an address.
+    pub(super) fn meet_unknown(
+        &mut self,
+        cx: &mut Context<'_>,
+        sender: NodeId,
+        source: IpAddr,
+        address: Address,
+    ) {
+        if address.bus_port < UNKNOWN_BUS_PORT_MIN {
+            debug!("MEET of {sender} ignored: its bus would be at {}", address.bus());
+            return;
+        }
+        let reason = Reason::Meet { sender, source: source.into() };
+        self.begin_handshake(cx, reason, address);
+    }
+
+    /// Begins a handshake, unless one with that address is under way. An unknown node gets
+    /// its own, whatever others say of its address.
     pub(super) fn begin_handshake(
         &mut self,
         cx: &mut Context<'_>,
         reason: Reason,
         address: Address,
     ) -> Begun {
-        let under_way = self.handshakes.iter().find(|(_, handshake)| handshake.is_at(&address));
-        match (reason, under_way.map(|(&id, handshake)| (id, handshake.reason))) {
-            (Reason::Meet(_), _) | (_, None) => {}
-            // This one was asked for by hand: its peer has to get a MEET.
-            (Reason::Command, Some((id, Reason::Meet(_) | Reason::Gossip(_)))) => {
-                self.end_handshake(cx, id);
+        let now = cx.now.mono;
+        let is_same = |other: &Handshake| {
+            other.is_at(&address) && (matches!(reason, Reason::Gossip(_)) || other.reason == reason)
+        };
+        if let Some(same) = self.handshakes.values_mut().find(|other| is_same(other)) {
+            if matches!(reason, Reason::Meet { .. }) {
+                // It goes on asking, so this one is not to time out.
+                same.began_at = now;
             }
-            (Reason::Command | Reason::Gossip(_), Some(_)) => return Begun::Yes,
+            return Begun::Yes;
         }
-        let handshakes_max =
-            if matches!(reason, Reason::Meet(_)) { UNKNOWN_MAX } else { HANDSHAKES_MAX };
-        if self.handshakes.len() >= handshakes_max {
+        if reason == Reason::Command {
+            // Its peer has to get a MEET, which the others may have no occasion to send.
+            self.end_handshakes(cx, |other| other.is_at(&address));
+        }
+        if self.make_place(cx, reason) == Begun::No {
             return Begun::No;
         }
-        let contact = Contact { address: Some(address), ..Contact::default() };
-        let began_at = cx.now.mono;
-        let handshake = Handshake { reason, began_at, contact, is_reported: false };
+        let handshake = Handshake {
+            reason,
+            began_at: now,
+            connected_at: None,
+            contact: Contact { address: Some(address), ..Contact::default() },
+            is_reported: false,
+        };
         self.handshakes.insert(NodeId::from_random(cx.rng.bytes()), handshake);
         Begun::Yes
+    }
+
+    /// Sees to it that there is a place for one more handshake, if there may be one.
+    fn make_place(&mut self, cx: &mut Context<'_>, reason: Reason) -> Begun {
+        let reasons = || self.handshakes.values().map(|other| other.reason);
+        let is_of_kind = |other: &Reason| discriminant(other) == discriminant(&reason);
+        let is_full = reasons().filter(is_of_kind).count() >= HANDSHAKES_MAX;
+        if let Reason::Meet { source, .. } = reason {
+            let is_from_there = |other: &Reason| other.source() == Some(source);
+            if reasons().filter(is_from_there).count() >= HANDSHAKES_PER_SOURCE_MAX {
+                return Begun::No;
+            }
+            if is_full {
+                self.end_one_for_unknown(cx);
+            }
+        } else if is_full {
+            return Begun::No;
+        }
+        Begun::Yes
+    }
+
+    /// Ends the oldest handshake of the source that has most of those for unknown nodes.
+    fn end_one_for_unknown(&mut self, cx: &mut Context<'_>) {
+        let sources = || self.handshakes.values().filter_map(|other| other.reason.source());
+        let mut counts: BTreeMap<Source, usize> = BTreeMap::new();
+        sources().for_each(|source| *counts.entry(source).or_default() += 1);
+        let of_unknown = self.handshakes.iter().filter_map(|(id, other)| {
+            let source = other.reason.source()?;
+            Some(((counts[&source], Reverse(other.began_at)), *id))
+        });
+        if let Some((_, id)) = of_unknown.max() {
+            self.end_handshake(cx, id);
+        }
+    }
+
+    /// Ends all handshakes of a kind.
+    pub(super) fn end_handshakes(
+        &mut self,
+        cx: &mut Context<'_>,
+        is_such: impl Fn(&Handshake) -> bool,
+    ) {
+        let such = self.handshakes.iter().filter(|(_, handshake)| is_such(handshake));
+        for id in such.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.end_handshake(cx, id);
+        }
     }
 
     /// Ends a handshake, come to nothing or not needed any more.
@@ -122,7 +250,7 @@ impl Cluster {
         let reason = self.handshakes[&id].reason;
         let is_welcome = match reason {
             Reason::Command => true,
-            Reason::Meet(expected) => expected == sender,
+            Reason::Meet { sender: expected, .. } => expected == sender,
             Reason::Gossip(expected) => {
                 expected == sender && !self.is_blacklisted(cx.now.mono, &sender)
             }
@@ -134,12 +262,11 @@ impl Cluster {
         }
         let handshake = self.handshakes.remove(&id)?;
         let Some(node) = self.add(sender, handshake.contact) else {
-            warn!("No room for node {sender}: too many nodes were known since the start.");
+            warn!("No place for node {sender}: too many nodes were known since the start.");
             self.links.remove(&link);
             cx.out.links.push(LinkRequest::Drop(link));
             return None;
         };
-        debug!("Handshake with node {sender} completed.");
         self.links.insert(link, Peer::Node(node));
         cx.out.save_nodes = true;
         self.events.push_back(Event::Joined(node));
@@ -149,27 +276,53 @@ impl Cluster {
         Some(node)
     }
 
+    /// A known node sent a heartbeat: perhaps it shows that this one is known there.
+    pub(super) fn advance_introduction(&mut self, from: NodeRef, kind: GossipKind) {
+        let node = self.node_mut(from);
+        let Introduction::UnderWay { pings } = &mut node.introduction else { return };
+        if kind == GossipKind::Ping && node.abilities == Abilities::NONE {
+            *pings += 1;
+        }
+        if *pings >= PINGS_OF_ACQUAINTANCE || node.abilities.contains(Abilities::KNOWS_RECEIVER) {
+            node.introduction = Introduction::Done;
+        }
+    }
+
+    /// What a node is pinged with on a link on which it has answered: MEET until it knows this
+    /// one. The first message on a link is PING, lest another node that is there now is asked.
+    pub(super) fn ping_kind(&self, node: NodeRef) -> GossipKind {
+        match self.node(node).introduction {
+            Introduction::Done => GossipKind::Ping,
+            Introduction::UnderWay { .. } => GossipKind::Meet,
+        }
+    }
+
     /// Ends the handshakes that take too long, and connects the others.
     pub(super) fn advance_handshakes(&mut self, cx: &mut Context<'_>, budget: &mut usize) {
+        let now = cx.now.mono;
         let timeout_ms = self.node_timeout_ms.max(TIMEOUT_MIN_MS);
         let mut ids: Vec<NodeId> = self.handshakes.keys().copied().collect();
-        // Known nodes need some of the budget too, and all handshakes have their turn.
+        // Known nodes need some of the budget too, and all handshakes have their turn, those
+        // that an operator asked for first.
         let begin = ids.partition_point(|id| *id <= self.last_handshake_tried);
         ids.rotate_left(begin);
+        ids.sort_by_key(|id| self.handshakes[id].reason != Reason::Command);
         let share = *budget / 2;
         let mut left = share;
         for id in ids {
             let handshake = &self.handshakes[&id];
-            if cx.now.mono.ms_since(handshake.began_at) > timeout_ms {
+            if now.ms_since(handshake.began_at) > timeout_ms {
                 if handshake.contact.link.up().is_none() {
                     self.report_unreachable(id, &"no answer");
                 }
                 self.end_handshake(cx, id);
-            } else {
+            } else if handshake.may_connect(now) {
                 let left_before = left;
-                self.connect(cx.out, cx.now.mono, Peer::Handshake(id), &mut left);
+                self.connect(cx.out, now, Peer::Handshake(id), &mut left);
                 if left < left_before {
                     self.last_handshake_tried = id;
+                    let tried = self.handshakes.get_mut(&id).expect("it was connected just now");
+                    tried.connected_at = Some(now);
                 }
             }
         }
@@ -193,5 +346,19 @@ impl Cluster {
         } else {
             debug!("Handshake with {}: {reason}", address.bus());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ipv6_network_is_one_source_and_a_mapped_address_is_the_one_in_it() {
+        let source = |text: &str| Source::from(text.parse::<IpAddr>().expect("an address"));
+        assert_eq!(source("2001:db8::1"), source("2001:db8:0:0:ffff::2"));
+        assert_ne!(source("2001:db8::1"), source("2001:db8:0:1::1"));
+        assert_eq!(source("::ffff:10.0.0.1"), source("10.0.0.1"));
+        assert_ne!(source("10.0.0.1"), source("10.0.0.2"));
     }
 }

@@ -4,13 +4,15 @@
 //! believed of known nodes only: a frame costs nothing to forge, and what it says of
 //! others would reach every node of the cluster.
 
+use core::net::IpAddr;
+
 use log::warn;
 
 use crate::base::ids::{LinkId, NodeId};
+use crate::base::time::MonoMs;
 use crate::engine::node_set::{ME, NodeRef};
 use crate::proto::bus::{Gossip, GossipKind, Header, NodeFlags};
 
-use super::handshake::Reason;
 use super::nodes::Address;
 use super::{Cluster, Context, Event, LinkEnds, Peer};
 
@@ -18,6 +20,11 @@ use super::{Cluster, Context, Event, LinkEnds, Peer};
 const TICKS_PER_PING: u32 = 10;
 /// Random nodes of which the one with the oldest pong is pinged.
 const PING_CANDIDATES: usize = 5;
+
+/// What to do about two servers with one ID.
+const TWIN_ADVICE: &str = "If two servers were started with copies of one nodes.conf, stop one of \
+                           them, remove its nodes.conf and start it again: it gets an ID of its \
+                           own, and can be met.";
 
 /// Where a node is reached that sends on a link: where it says, or where it comes from.
 fn address_of_sender(ends: LinkEnds, header: &Header) -> Option<Address> {
@@ -54,13 +61,14 @@ impl Cluster {
         };
         let Some(sender) = self.known_sender(header) else { return };
         self.node_mut(sender).abilities = header.abilities();
+        self.advance_introduction(sender, kind);
         if kind == GossipKind::Ping && node_on_link.is_none() {
             self.update_address(cx, sender, ends, header);
         }
         if kind == GossipKind::Pong && node_on_link.is_some() {
             self.pong_received(cx, sender);
         }
-        self.copy_leaving(cx, sender, header.flags);
+        self.copy_leaving(sender, header.flags);
         self.receive_gossip(cx, sender, gossip);
     }
 
@@ -74,17 +82,23 @@ impl Cluster {
     ) {
         let sender = self.find(&header.sender);
         let is_meet = kind == GossipKind::Meet;
-        // Who sends MEET was given this address, or has it from somebody who was.
-        if (is_meet || self.my_ip.is_none()) && self.my_ip != Some(ends.local) {
-            warn!("IP address for this node updated to {}", ends.local);
-            self.my_ip = Some(ends.local);
-            cx.out.save_nodes = true;
+        // Who sends MEET was given this address, or has it from somebody who was. Differs from
+        // C, where it may change with each MEET.
+        if is_meet || self.my_ip.is_none() {
+            if self.my_ip == Some(ends.local) {
+                self.new_ip.confirm();
+            } else if let Some(ip) = self.new_ip.offer(cx.now.mono, ends.local) {
+                self.change_my_ip(ip);
+            }
         }
         if is_meet
             && sender.is_none()
             && let Some(address) = address_of_sender(ends, header)
         {
-            self.begin_handshake(cx, Reason::Meet(header.sender), address);
+            self.meet_unknown(cx, header.sender, ends.peer, address);
+        }
+        if sender == Some(ME) {
+            self.warn_of_twin(cx.now.mono, ends, header);
         }
         self.send_gossip(cx, link, GossipKind::Pong, sender);
     }
@@ -98,14 +112,57 @@ impl Cluster {
         header: &Header,
     ) {
         let Some(address) = address_of_sender(ends, header) else { return };
-        if node == ME || self.node(node).contact.address == Some(address) {
+        let now = cx.now.mono;
+        if node == ME {
+            self.warn_of_twin(now, ends, header);
             return;
         }
+        if self.node(node).contact.address == Some(address) {
+            self.node_mut(node).new_address.confirm();
+        } else if let Some(address) = self.node_mut(node).new_address.offer(now, address) {
+            self.change_address(cx, node, address);
+        } else if self.twin_warnings.take(now) {
+            let (name, other) = (self.name(node), address.client());
+            warn!("Node {name} also sends from {other}, in turn. {TWIN_ADVICE}");
+        }
+    }
+
+    /// A node is reached somewhere else from now on.
+    pub(super) fn change_address(&mut self, cx: &mut Context<'_>, node: NodeRef, address: Address) {
         let id = self.id(node);
         warn!("Address updated for node {id}, now {}:{}", address.ip, address.port);
         self.unlink(cx.out, Peer::Node(node));
         self.node_mut(node).contact.address = Some(address);
-        cx.out.save_nodes = true;
+        self.save_soon();
+    }
+
+    /// Takes over the address of this node that had to wait.
+    pub(super) fn check_my_ip(&mut self, now: MonoMs) {
+        if let Some(ip) = self.new_ip.due(now) {
+            self.change_my_ip(ip);
+        }
+    }
+
+    fn change_my_ip(&mut self, ip: IpAddr) {
+        warn!("IP address for this node updated to {ip}");
+        self.my_ip = Some(ip);
+        self.save_soon();
+    }
+
+    /// A message came under this node's own ID. Perhaps this node was told to meet itself, at
+    /// an address of its own; otherwise another server has the same nodes.conf.
+    fn warn_of_twin(&mut self, now: MonoMs, ends: LinkEnds, header: &Header) {
+        let is_from_me = header.port == self.announce.port.unwrap_or(self.my_port)
+            && (ends.peer == ends.local || Some(ends.peer) == self.my_ip);
+        if !is_from_me && self.twin_warnings.take(now) {
+            warn!(
+                "Another server, at {} with client port {}, uses the ID of this one, {}. \
+                 {TWIN_ADVICE}",
+                ends.peer,
+                header.port,
+                self.my_id()
+            );
+        }
     }
 
     /// Another node answers at its address: it is not there any more.
@@ -118,7 +175,7 @@ impl Cluster {
         }
         let contact = &mut self.node_mut(node).contact;
         contact.ping_sent_at.get_or_insert(cx.now.mono);
-        cx.out.save_nodes = true;
+        self.save_soon();
     }
 
     fn pong_received(&mut self, cx: &mut Context<'_>, from: NodeRef) {
@@ -129,12 +186,12 @@ impl Cluster {
             let flags = node.flags().without(NodeFlags::PFAIL | NodeFlags::FAIL);
             self.set_flags(from, flags);
             self.events.push_back(Event::AnswersAgain(from));
-            cx.out.save_nodes = true;
+            self.save_soon();
         }
     }
 
     /// A node says of itself whether it leaves.
-    fn copy_leaving(&mut self, cx: &mut Context<'_>, sender: NodeRef, reported: NodeFlags) {
+    fn copy_leaving(&mut self, sender: NodeRef, reported: NodeFlags) {
         let flags = self.node(sender).flags();
         if flags.contains(NodeFlags::LEAVING) != reported.contains(NodeFlags::LEAVING) {
             let flags = NodeFlags(flags.0 ^ NodeFlags::LEAVING.0);
@@ -144,7 +201,7 @@ impl Cluster {
             } else {
                 Event::Stays(sender)
             });
-            cx.out.save_nodes = true;
+            self.save_soon();
         }
     }
 
@@ -154,7 +211,7 @@ impl Cluster {
         let contact = &mut self.node_mut(node).contact;
         contact.ping_sent_at = Some(cx.now.mono);
         if let Some(link) = contact.link.up() {
-            self.send_gossip(cx, link, GossipKind::Ping, Some(node));
+            self.send_gossip(cx, link, self.ping_kind(node), Some(node));
         }
     }
 

@@ -56,7 +56,7 @@ impl Cluster {
             }
             Peer::Handshake(id) => match self.handshakes[&id].reason {
                 Reason::Command => (GossipKind::Meet, None),
-                Reason::Meet(_) | Reason::Gossip(_) => (GossipKind::Ping, None),
+                Reason::Meet { .. } | Reason::Gossip(_) => (GossipKind::Ping, None),
             },
         };
         self.send_gossip(cx, link, kind, to);

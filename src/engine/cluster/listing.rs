@@ -7,7 +7,7 @@ use crate::proto::bus::NodeFlags;
 use crate::proto::nodes_conf::{self, LinkState, NodeLine};
 
 use super::Cluster;
-use super::nodes::{Address, Contact};
+use super::nodes::{Address, Contact, Introduction};
 
 impl Cluster {
     /// Nodes in handshake.
@@ -74,6 +74,9 @@ impl Cluster {
             ..Contact::default()
         };
         if let Some(node) = self.add(line.id, contact) {
+            // Who is in the file was introduced; a node that forgot this one is not to be asked
+            // to take it back.
+            self.node_mut(node).introduction = Introduction::Done;
             let kept = NodeFlags::PFAIL | NodeFlags::FAIL | NodeFlags::LEAVING;
             self.set_flags(node, NodeFlags(line.flags.0 & kept.0));
         }

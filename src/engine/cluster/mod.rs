@@ -58,6 +58,7 @@
 //! `reachable` are known nodes without this one; every link and every connect under
 //! way belongs to the one node or handshake that names it.
 
+mod allowance;
 mod failure;
 mod gossip;
 mod handshake;
@@ -80,6 +81,7 @@ use crate::proto::bus::{self, Abilities, Header, Message, MessageFlags};
 use super::config::{Announce, EngineConfig};
 use super::node_set::{ME, NodeRef};
 use super::outbox::{ConnectToken, Outbox};
+use allowance::{Allowance, Damped};
 pub use handshake::Begun;
 use handshake::Handshake;
 pub use links::LinkEnds;
@@ -118,6 +120,12 @@ pub enum Event {
     Reset,
 }
 
+/// How often an address may change at the word of a heartbeat, which costs nothing to forge:
+/// several times in a row when machines move, then every five seconds.
+const ADDRESS_CHANGES: Allowance = Allowance::new(5, 5000);
+/// How often the log warns of two servers that use one ID, in ms.
+const TWIN_WARNING_PERIOD_MS: u64 = 600_000;
+
 /// Whom a link of this node leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Peer {
@@ -152,6 +160,7 @@ pub struct Cluster {
     blacklist: BTreeMap<NodeId, MonoMs>,
     /// As peers reached it; what is announced goes before it.
     my_ip: Option<IpAddr>,
+    new_ip: Damped<IpAddr>,
     /// As configured; what is announced goes before it.
     my_port: u16,
     announce: Announce,
@@ -159,6 +168,10 @@ pub struct Cluster {
     rounds: failure::Rounds,
     stats: Stats,
     events: VecDeque<Event>,
+    /// Whether nodes.conf is to be written at the next tick.
+    is_unsaved: bool,
+    /// Warnings that two servers use one ID.
+    twin_warnings: Allowance,
 }
 
 impl Cluster {
@@ -177,12 +190,15 @@ impl Cluster {
             last_token: 0,
             blacklist: BTreeMap::new(),
             my_ip: None,
+            new_ip: Damped::new(ADDRESS_CHANGES),
             my_port: config.port,
             announce: config.announce.clone(),
             node_timeout_ms: config.node_timeout_ms,
             rounds: failure::Rounds::default(),
             stats: Stats::default(),
             events: VecDeque::new(),
+            is_unsaved: false,
+            twin_warnings: Allowance::new(1, TWIN_WARNING_PERIOD_MS),
         }
     }
 
@@ -200,6 +216,17 @@ impl Cluster {
         self.ping_somebody(cx);
         self.connect_nodes(cx, &mut budget);
         self.check_nodes(cx);
+        self.check_my_ip(cx.now.mono);
+        cx.out.save_nodes |= core::mem::take(&mut self.is_unsaved);
+    }
+
+    /// Something changed that a peer caused, and is to be in nodes.conf before long. Who joined
+    /// and what an operator ordered is saved at once.
+    ///
+    /// Why not all of it: each save writes and syncs the whole file, and whoever reaches the
+    /// bus can cause changes as fast as it can send.
+    fn save_soon(&mut self) {
+        self.is_unsaved = true;
     }
 
     /// What happened, the oldest first. Asked for after each input until there is no more.
@@ -223,7 +250,7 @@ impl Cluster {
         self.find(&header.sender).filter(|node| *node != ME)
     }
 
-    fn header(&self, message_flags: MessageFlags) -> Header {
+    fn header(&self, message_flags: MessageFlags, abilities: Abilities) -> Header {
         let me = self.node(ME);
         Header {
             sender: me.id,
@@ -232,7 +259,7 @@ impl Cluster {
             flags: me.flags(),
             state: 0,
             message_flags,
-            reserved: Header::announce(self.announce.bus_port, Abilities::STANDING_ASKS),
+            reserved: Header::announce(self.announce.bus_port, abilities),
         }
     }
 
@@ -268,7 +295,7 @@ impl Cluster {
         for node in to {
             let Some(link) = self.node(node).contact.link.up() else { continue };
             if let Some(encode) = encode.take() {
-                encode(&mut out.frames.bytes, &self.header(flags));
+                encode(&mut out.frames.bytes, &self.header(flags, Abilities::STANDING_ASKS));
             }
             self.stats.messages_sent += 1;
             out.frames.sends.push((link, start..out.frames.bytes.len()));

@@ -14,7 +14,8 @@ use crate::engine::node_set::{ME, NodeRef};
 use crate::engine::outbox::{ConnectToken, Outbox};
 use crate::proto::bus::{Abilities, NodeFlags};
 
-use super::{Cluster, Peer};
+use super::allowance::Damped;
+use super::{ADDRESS_CHANGES, Cluster, Peer};
 
 /// A node that completed its handshake once, this one included.
 #[derive(Debug)]
@@ -28,6 +29,18 @@ pub(super) struct Node {
     pub abilities: Abilities,
     /// Which nodes reported it as failing.
     pub reports: Vec<FailureReport>,
+    pub introduction: Introduction,
+    pub new_address: Damped<Address>,
+}
+
+/// Whether a node is known to know this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Introduction {
+    /// Not yet: it is sent MEET instead of PING. It sent so many PINGs.
+    UnderWay {
+        pings: u8,
+    },
+    Done,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +62,8 @@ impl Node {
             contact: Contact::default(),
             abilities: Abilities::NONE,
             reports: Vec::new(),
+            introduction: Introduction::Done,
+            new_address: Damped::new(ADDRESS_CHANGES),
         }
     }
 
@@ -271,6 +286,7 @@ impl Cluster {
             }
         };
         self.node_mut(node).contact = contact;
+        self.node_mut(node).introduction = Introduction::UnderWay { pings: 0 };
         self.index.insert(id, node);
         self.others.push(node);
         self.set_flags(node, NodeFlags::default());

@@ -75,10 +75,7 @@ impl Cluster {
     /// CLUSTER RESET: this node is alone, under its old ID or a new one.
     pub fn reset(&mut self, cx: &mut Context<'_>, reset: Reset) {
         self.remove_all(cx.out);
-        let handshakes: Vec<NodeId> = self.handshakes.keys().copied().collect();
-        for id in handshakes {
-            self.end_handshake(cx, id);
-        }
+        self.end_handshakes(cx, |_| true);
         if reset == Reset::Hard {
             let id = NodeId::from_random(cx.rng.bytes());
             self.rename_me(id);

@@ -5,7 +5,7 @@
 use super::handshake::Reason;
 use super::nodes::Address;
 use super::*;
-use crate::base::limits::HANDSHAKES_MAX;
+use crate::base::limits::{HANDSHAKES_MAX, HANDSHAKES_PER_SOURCE_MAX};
 use crate::base::time::UnixMs;
 use crate::engine::outbox::LinkRequest;
 use crate::proto::bus::{GossipEntry, GossipKind, NodeFlags};
@@ -54,6 +54,18 @@ fn entry(node: NodeId, ip: IpAddr, flags: NodeFlags) -> GossipEntry {
         port: PORT,
         flags,
         tail: GossipEntry::announce_bus_port(None),
+    }
+}
+
+fn header_of(sender: NodeId) -> Header {
+    Header {
+        sender,
+        ip: None,
+        port: PORT,
+        flags: NodeFlags::MYSELF,
+        state: 0,
+        message_flags: MessageFlags::NONE,
+        reserved: Header::announce(None, Abilities::NONE),
     }
 }
 
@@ -113,15 +125,18 @@ impl Machine {
         flags: NodeFlags,
         entries: &[GossipEntry],
     ) {
-        let header = Header {
-            sender,
-            ip: None,
-            port: PORT,
-            flags,
-            state: 0,
-            message_flags: MessageFlags::NONE,
-            reserved: Header::announce(None, Abilities::NONE),
-        };
+        let ends = LinkEnds { local: ip(0), peer: from };
+        self.receive_frame((link, ends), kind, Header { flags, ..header_of(sender) }, entries);
+    }
+
+    /// The same, with all that a header says.
+    fn receive_frame(
+        &mut self,
+        (link, ends): (LinkId, LinkEnds),
+        kind: GossipKind,
+        header: Header,
+        entries: &[GossipEntry],
+    ) {
         let mut frame = Vec::new();
         bus::encode_gossip(&mut frame, &header, kind, entries.iter().copied());
         let (header, message) = bus::decode(&frame).expect("a valid frame");
@@ -129,7 +144,6 @@ impl Machine {
         else {
             unreachable!("a heartbeat was encoded");
         };
-        let ends = LinkEnds { local: ip(0), peer: from };
         self.run(|cluster, cx| cluster.heartbeat(cx, (link, ends), &header, kind, gossip));
         self.cluster.check_invariants();
     }
@@ -196,7 +210,7 @@ fn a_node_at_an_address_from_a_meet_becomes_known_by_its_answer_and_is_pinged() 
     assert_eq!((machine.cluster.size(), &machine.events[..]), (1, &[][..]));
 
     machine.receive((link, ip(1)), GossipKind::Pong, id(1), &[]);
-    let node = machine.cluster.find(&id(1)).expect("who answered is known");
+    let node = machine.find(1);
     assert_eq!(machine.events, [Event::Joined(node)]);
     assert!(machine.cluster.is_reachable(node) && machine.out.save_nodes);
 
@@ -245,7 +259,7 @@ fn each_change_of_a_node_is_one_event() {
     for by in [2, 3, 2, 3] {
         let from = (FOREIGN_LINK, ip(by));
         machine.receive(from, GossipKind::Ping, id(by), &[entry(id(1), ip(1), NodeFlags::PFAIL)]);
-        machine.run(|cluster, cx| cluster.fail(cx, other, id(1)));
+        machine.run(|cluster, _| cluster.fail(other, id(1)));
     }
     assert_eq!(machine.events(), [Event::Failing(node)]);
     machine.connect_all();
@@ -347,15 +361,142 @@ fn a_handshake_by_command_takes_over_one_from_gossip() {
 }
 
 #[test]
-fn handshakes_are_capped_and_unknown_nodes_cannot_keep_others_out() {
+fn one_address_has_few_handshakes_for_unknown_nodes_and_gives_way_to_others() {
     let mut machine = Machine::knowing(0);
     for n in 0..300 {
         machine.receive((FOREIGN_LINK, ip(20)), GossipKind::Meet, nth_id(n), &[]);
     }
-    let unknown_count = machine.cluster.handshake_count();
-    assert!(unknown_count < HANDSHAKES_MAX);
-    machine.run(|cluster, cx| cluster.meet(cx, ip(9), PORT, None));
-    assert_eq!(machine.cluster.handshake_count(), unknown_count + 1);
+    assert_eq!(machine.cluster.handshake_count(), HANDSHAKES_PER_SOURCE_MAX);
+    machine.now.mono = machine.now.mono.plus_ms(1);
+    for n in 1..HANDSHAKES_MAX as u32 {
+        let [_, _, high, low] = n.to_be_bytes();
+        let from = IpAddr::from([10, 1, high, low]);
+        machine.receive((FOREIGN_LINK, from), GossipKind::Meet, nth_id(1000 + n), &[]);
+    }
+    assert_eq!(machine.cluster.handshake_count(), HANDSHAKES_MAX);
+    let now = machine.now;
+    let ips = machine.cluster.handshake_lines(now).map(|line| line.ip);
+    assert_eq!(ips.filter(|at| *at == Some(ip(20))).count(), 1, "each has its share");
+}
+
+#[test]
+fn what_an_operator_orders_has_its_place_and_comes_first() {
+    let mut machine = Machine::knowing(1);
+    let entries: Vec<GossipEntry> = (0..300u32)
+        .map(|n| {
+            let [_, _, high, low] = n.to_be_bytes();
+            entry(nth_id(n), IpAddr::from([10, 1, high, low]), NodeFlags::default())
+        })
+        .collect();
+    machine.receive((FOREIGN_LINK, ip(1)), GossipKind::Ping, id(1), &entries);
+    for n in 0..HANDSHAKES_MAX as u32 {
+        let [_, _, high, low] = n.to_be_bytes();
+        let from = IpAddr::from([10, 2, high, low]);
+        machine.receive((FOREIGN_LINK, from), GossipKind::Meet, nth_id(1000 + n), &[]);
+    }
+    assert_eq!(machine.cluster.handshake_count(), 2 * HANDSHAKES_MAX);
+    let begun = machine.run(|cluster, cx| cluster.meet(cx, ip(9), PORT, None));
+    assert_eq!(begun, Some(Begun::Yes));
+    machine.pass(TICK_MS);
+    assert!(machine.connects().iter().any(|(_, at)| *at == ip(9)));
+}
+
+#[test]
+fn an_unknown_node_has_others_connected_to_once_a_second_and_to_no_port_of_the_system() {
+    let mut machine = Machine::knowing(0);
+    let victim = ip(99);
+    let ends = LinkEnds { local: ip(0), peer: ip(20) };
+    for (n, bus_port) in [(1, 25), (2, 2500)] {
+        let reserved = Header::announce(Some(bus_port), Abilities::NONE);
+        let header = Header { ip: Some(victim), reserved, ..header_of(id(n)) };
+        machine.receive_frame((FOREIGN_LINK, ends), GossipKind::Meet, header, &[]);
+    }
+    assert_eq!(machine.cluster.handshake_count(), 1);
+    let mut connect_count = 0;
+    for _ in 0..NODE_TIMEOUT_MS / TICK_MS {
+        machine.pass(TICK_MS);
+        for (token, at) in machine.connects() {
+            assert_eq!(at, victim);
+            connect_count += 1;
+            machine.cluster.link_failed(token, &"refused");
+        }
+    }
+    assert_eq!(connect_count, 2);
+}
+
+#[test]
+fn heartbeats_from_two_addresses_in_turn_change_little_and_are_saved_seldom() {
+    let mut machine = Machine::knowing(1);
+    let mut changes = 0;
+    let mut saves = 0;
+    let mut last = None;
+    for round in 0..1000 {
+        let turn = u8::from(round % 2 == 0);
+        let (local, peer) = (ip(30 + turn), ip(40 + turn));
+        let ends = LinkEnds { local, peer };
+        machine.receive_frame((FOREIGN_LINK, ends), GossipKind::Meet, header_of(id(20)), &[]);
+        machine.receive_frame((FOREIGN_LINK, ends), GossipKind::Ping, header_of(id(1)), &[]);
+        saves += u32::from(core::mem::take(&mut machine.out.save_nodes));
+        let now = machine.now;
+        let ips: Vec<_> = machine.cluster.node_lines(now).map(|line| line.ip).collect();
+        changes += u32::from(last.replace(ips.clone()) != Some(ips));
+    }
+    assert_eq!((changes, saves), (5, 0));
+    machine.pass(TICK_MS);
+    assert!(machine.out.save_nodes, "what changed is saved all the same");
+    machine.pass(10_000);
+    let ips: Vec<_> = machine.cluster.node_lines(machine.now).map(|line| line.ip).collect();
+    assert!(ips.contains(&Some(ip(30))) && ips.contains(&Some(ip(40))), "the latest: {ips:?}");
+}
+
+#[test]
+fn a_node_that_joined_is_sent_meet_until_it_knows_this_one() {
+    let knows =
+        |abilities| Header { reserved: Header::announce(None, abilities), ..header_of(id(1)) };
+    let link = LinkId { slot: 1, generation: 0 };
+    let own_link = (link, LinkEnds { local: ip(0), peer: ip(1) });
+    let foreign_link = (FOREIGN_LINK, own_link.1);
+    let joined = |header: Header| {
+        let mut machine = Machine::knowing(0);
+        machine.run(|cluster, cx| cluster.meet(cx, ip(1), PORT, None));
+        machine.pass(TICK_MS);
+        let (token, _) = machine.connects()[0];
+        machine.run(|cluster, cx| cluster.link_up(cx, link, token));
+        machine.receive_frame(own_link, GossipKind::Pong, header, &[]);
+        machine.sent();
+        machine
+    };
+    let kinds = |machine: &mut Machine, header: Header| {
+        let mut kinds = String::new();
+        for _ in 0..2 {
+            // In a second there is one ping, whatever else is due.
+            machine.pass(1000);
+            for (_, frame) in machine.sent() {
+                let (_, message) = bus::decode(&frame).expect("a valid frame");
+                kinds.push(if matches!(message, Message::Meet(_)) { 'M' } else { 'P' });
+            }
+            machine.receive_frame(own_link, GossipKind::Pong, header, &[]);
+        }
+        kinds
+    };
+    let able = Abilities::STANDING_ASKS;
+    // It says whom it knows.
+    let mut machine = joined(knows(able));
+    assert_eq!(kinds(&mut machine, knows(able)), "MM");
+    machine.receive_frame(foreign_link, GossipKind::Ping, knows(able), &[]);
+    machine.sent();
+    assert_eq!(kinds(&mut machine, knows(able)), "MM", "a ping of its handshake says nothing");
+    let knowing = knows(able.with(Abilities::KNOWS_RECEIVER));
+    machine.receive_frame(own_link, GossipKind::Pong, knowing, &[]);
+    assert_eq!(kinds(&mut machine, knows(able)), "PP", "and never again");
+    // It does not say.
+    let mut machine = joined(knows(Abilities::NONE));
+    assert_eq!(kinds(&mut machine, knows(Abilities::NONE)), "MM");
+    for _ in 0..2 {
+        machine.receive_frame(foreign_link, GossipKind::Ping, knows(Abilities::NONE), &[]);
+    }
+    machine.sent();
+    assert_eq!(kinds(&mut machine, knows(Abilities::NONE)), "PP");
 }
 
 #[test]

@@ -117,6 +117,13 @@ impl Abilities {
     /// It keeps a NEEDJOBS with [`MessageFlags::STANDING`], and takes one for 0 jobs as its
     /// end.
     pub const STANDING_ASKS: Self = Self(1);
+    /// It says with each heartbeat whether it knows the node that it is sent to, by this bit.
+    pub const KNOWS_RECEIVER: Self = Self(2);
+
+    /// These, and others too.
+    pub const fn with(self, others: Self) -> Self {
+        Self(self.0 | others.0)
+    }
 
     /// Whether all of `abilities` are there.
     pub const fn contains(self, abilities: Self) -> bool {
