@@ -32,6 +32,9 @@ pub const GOSSIP_ENTRIES_MAX: usize = 1000;
 pub const BUS_FRAME_MAX: usize = BULK_MAX + 64 * 1024 * 1024;
 /// Largest bus frame before the sender is known, in bytes: room for a well-filled MEET.
 pub const BUS_FRAME_UNKNOWN_MAX: usize = 16 * 1024;
+/// Messages in a row on one link that cannot be decoded; with one more it is closed. Single ones
+/// may be damaged on their way; a peer that sends nothing else speaks another protocol.
+pub const UNDECODABLE_IN_A_ROW_MAX: u32 = 16;
 /// Unsent bytes towards one peer before its link is dropped: the largest frame must fit,
 /// and what comes behind it.
 pub const LINK_UNSENT_MAX: usize = BUS_FRAME_MAX + 256 * 1024 * 1024;

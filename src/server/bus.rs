@@ -11,13 +11,16 @@ use super::Server;
 use super::lanes::empty;
 use crate::ae::event_loop::{FileEvent, Token};
 use crate::base::ids::LinkId;
-use crate::base::limits::{ACCEPTS_PER_TURN, LANES_DRAIN_AT, READ_PER_TURN};
+use crate::base::limits::{
+    ACCEPTS_PER_TURN, LANES_DRAIN_AT, READ_PER_TURN, UNDECODABLE_IN_A_ROW_MAX,
+};
 use crate::engine::cluster::LinkEnds;
 use crate::engine::outbox::{ConnectToken, Frames};
 use crate::net::input::Received;
 use crate::net::link::{ConnectProgress, Framing, Link, next_frame};
 use crate::net::listener::resolve;
 use crate::proto::bus;
+use crate::proto::reader::DecodeError;
 
 /// The kind of tokens under which links' sockets are registered.
 pub const LINK_TOKENS: u8 = 2;
@@ -30,6 +33,8 @@ pub struct BusLink {
     link: Link,
     /// What the engine calls it until it is up.
     requested_as: Option<ConnectToken>,
+    /// Messages in a row that could not be decoded.
+    undecodable: u32,
     is_read_closed: bool,
     is_still_ready: bool,
 }
@@ -169,6 +174,7 @@ impl Server {
         let Some(bus_link) = self.links.find_mut(id.slot, id.generation) else { return false };
         let ends = LinkEnds { local: bus_link.link.local(), peer: bus_link.link.peer() };
         let taken = bus_link.link.input.take(&mut self.read_buffer);
+        let mut undecodable = bus_link.undecodable;
         let mut consumed = 0;
         let missing = loop {
             let rest = &taken.bytes()[consumed..];
@@ -179,11 +185,25 @@ impl Server {
                     consumed += len;
                     match bus::decode(&rest[..len]) {
                         Ok((header, message)) => {
+                            undecodable = 0;
                             let now = self.clock.now;
                             self.engine.bus_message(now, id, ends, &header, &message);
                         }
-                        Err(error) => {
+                        // What later versions may send is no damage.
+                        Err(error @ DecodeError::UnknownType(_)) => {
                             log::debug!("Message from {} ignored: {error}", ends.peer);
+                        }
+                        Err(error) if undecodable < UNDECODABLE_IN_A_ROW_MAX => {
+                            undecodable += 1;
+                            log::debug!("Message from {} ignored: {error}", ends.peer);
+                        }
+                        Err(error) => {
+                            let peer = ends.peer;
+                            log::warn!(
+                                "Link from {peer} dropped: none of its last {undecodable} messages \
+                                 could be decoded, the last one because of: {error}"
+                            );
+                            break None;
                         }
                     }
                 }
@@ -199,6 +219,7 @@ impl Server {
         let link = self.links.find_mut(id.slot, id.generation);
         match (link, missing) {
             (Some(bus_link), Some(missing)) => {
+                bus_link.undecodable = undecodable;
                 let input = &mut bus_link.link.input;
                 input.put_back(taken, consumed, missing, &mut self.read_buffer);
                 true
@@ -239,7 +260,14 @@ impl Server {
 
 impl BusLink {
     fn new(id: LinkId, link: Link, requested_as: Option<ConnectToken>) -> Self {
-        Self { id, link, requested_as, is_read_closed: false, is_still_ready: false }
+        Self {
+            id,
+            link,
+            requested_as,
+            undecodable: 0,
+            is_read_closed: false,
+            is_still_ready: false,
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use disque::base::ids::NodeId;
 use disque::base::rng::Rng;
 use disque::proto::bus::GossipKind;
 
-use crate::bus_peer::{BusPeer, damaged, link_to};
+use crate::bus_peer::{BusPeer, damaged, link_to, read_frame};
 use crate::mesh::{OPTIONS, figure};
 use crate::support::{Client, TestServer, eventually, status, text};
 
@@ -151,6 +151,29 @@ fn a_million_damaged_messages_harm_neither_clients_nor_the_cluster() {
     assert_eq!(client.call("DEBUG INVARIANTS"), status("OK"));
     // The peer is itself again as soon as it says where it is.
     peer.join(&server);
+}
+
+#[test]
+fn a_node_that_sends_nothing_that_can_be_decoded_is_hung_up_on() {
+    let server = TestServer::start_with(&OPTIONS);
+    let peer = BusPeer::listen([4; 20]);
+    peer.join(&server);
+    // A PING whose count of entries is one too many, and a message of a type yet to come.
+    let mut damaged = peer.heartbeat(GossipKind::Ping, &[]);
+    damaged[15] = 1;
+    let mut unknown = peer.heartbeat(GossipKind::Ping, &[]);
+    unknown[12..14].copy_from_slice(&77_u16.to_be_bytes());
+    let ping = peer.heartbeat(GossipKind::Ping, &[]);
+    // Single ones, and any number of new messages, are passed over.
+    let mut link = link_to(&server);
+    for frames in [damaged.repeat(16), unknown.repeat(1000), damaged.clone(), unknown] {
+        link.write_all(&[frames, ping.clone()].concat()).expect("the server reads");
+        read_frame(&mut link).expect("the ping behind them is answered");
+    }
+    link.write_all(&damaged.repeat(17)).expect("the server reads");
+    assert!(read_frame(&mut link).is_err(), "nothing else comes");
+    let warning = "none of its last 16 messages could be decoded";
+    assert_eq!(server.log().matches(warning).count(), 1);
 }
 
 #[test]

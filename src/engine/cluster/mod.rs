@@ -47,6 +47,7 @@
 //! | no link | at the next tick, which requests one |
 //! | link requested | when it is up, or cannot be made; it is given up after the node timeout |
 //! | link up, ping unanswered | with the pong; the link is given up after half the node timeout, if it is as old as the whole |
+//! | joined, and does not know this node | when it says that it does; each ping is a MEET until then |
 //! | no address | when the node comes by itself, or gossip has another address |
 //! | reachable | when a ping was not answered, or could not be sent, for the node timeout |
 //! | possibly failing, failing | with a pong: it is tried for ever, and was not forgotten |
