@@ -50,6 +50,8 @@ pub enum LinkRequest {
 pub struct Replies {
     pub bytes: Vec<u8>,
     pub segments: Vec<Segment>,
+    /// What muted clients are not sent: the last of it, until it is written over.
+    pub muted: Vec<u8>,
 }
 
 /// The replies from `start` up to the next segment's start belong to `client`.
@@ -60,14 +62,23 @@ pub struct Segment {
 }
 
 impl Replies {
-    /// A writer whose output goes to `client`, after everything written to it before.
+    /// A writer whose output goes to `client`, after everything written to it before; or
+    /// nowhere, when the client is muted.
     pub fn to(&mut self, client: ClientId, resp: Resp) -> ReplyWriter<'_> {
+        if resp == Resp::Muted {
+            self.muted.clear();
+            return ReplyWriter::new(&mut self.muted, resp);
+        }
         self.open_segment(client);
         ReplyWriter::new(&mut self.bytes, resp)
     }
 
-    /// Sends `client` what is encoded already, after everything written to it before.
-    pub fn append(&mut self, client: ClientId, encoded: &[u8]) {
+    /// Sends `client` what is encoded already, after everything written to it before; or
+    /// nothing, when the client is muted.
+    pub fn append(&mut self, client: ClientId, resp: Resp, encoded: &[u8]) {
+        if resp == Resp::Muted {
+            return;
+        }
         self.open_segment(client);
         self.bytes.extend_from_slice(encoded);
     }

@@ -5,12 +5,15 @@
 
 use crate::base::number;
 
-/// The protocol a client has chosen with HELLO.
+/// How a client is replied to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Resp {
     #[default]
     V2,
+    /// Chosen with HELLO.
     V3,
+    /// Not at all: CLIENT REPLY. What is written all the same is the caller's to throw away.
+    Muted,
 }
 
 /// Appends replies of one client to a buffer.
@@ -84,14 +87,14 @@ impl<'a> ReplyWriter<'a> {
     /// array in its place.
     pub fn map(&mut self, len: usize) {
         match self.resp {
-            Resp::V2 => self.length(b'*', len * 2),
+            Resp::V2 | Resp::Muted => self.length(b'*', len * 2),
             Resp::V3 => self.length(b'%', len),
         }
     }
 
     fn null(&mut self, resp2: &[u8]) {
         self.out.extend_from_slice(match self.resp {
-            Resp::V2 => resp2,
+            Resp::V2 | Resp::Muted => resp2,
             Resp::V3 => b"_\r\n",
         });
     }

@@ -56,14 +56,14 @@ fn hello(server: &mut Server, call: &Call<'_>) -> Outcome {
         return Outcome::Done;
     }
     match greet(server, call) {
-        Ok(resp) => server.introduce(call, resp),
+        Ok(()) => server.introduce(call),
         Err(error) => server.reply(call).error(error),
     }
     Outcome::Done
 }
 
 /// Does what the words of a HELLO ask for, all of it or nothing.
-fn greet(server: &mut Server, call: &Call<'_>) -> Result<Resp, &'static str> {
+fn greet(server: &mut Server, call: &Call<'_>) -> Result<(), &'static str> {
     let resp = match &call.args[1] {
         b"2" => Resp::V2,
         b"3" => Resp::V3,
@@ -104,13 +104,14 @@ fn greet(server: &mut Server, call: &Call<'_>) -> Result<Resp, &'static str> {
             client.name = name.into();
         }
     }
-    Ok(resp)
+    Ok(())
 }
 
 impl Server {
-    fn introduce(&mut self, call: &Call<'_>, resp: Resp) {
-        let number = self.client(call.client).map_or(0, |client| client.number);
-        let mut reply = self.engine.out.replies.to(call.client, resp);
+    fn introduce(&mut self, call: &Call<'_>) {
+        let Some(client) = self.client(call.client) else { return };
+        let (number, resp) = (client.number, client.resp);
+        let mut reply = self.engine.out.replies.to(call.client, client.reply_form());
         reply.map(7);
         reply.bulk("server");
         reply.bulk("disque");

@@ -36,7 +36,8 @@ impl Server {
 
     /// Hands each client its replies in one call.
     fn send_replies(&mut self) {
-        let Replies { mut bytes, mut segments } = std::mem::take(&mut self.engine.out.replies);
+        let Replies { mut bytes, mut segments, mut muted } =
+            std::mem::take(&mut self.engine.out.replies);
         let mut replies = std::mem::take(&mut self.sorted_replies);
         let ends = segments.iter().skip(1).map(|segment| segment.start).chain([bytes.len()]);
         replies.extend(
@@ -51,8 +52,9 @@ impl Server {
         replies.clear();
         segments.clear();
         empty(&mut bytes);
+        empty(&mut muted);
         self.sorted_replies = replies;
-        self.engine.out.replies = Replies { bytes, segments };
+        self.engine.out.replies = Replies { bytes, segments, muted };
     }
 
     fn send_to_client<'a>(&mut self, id: ClientId, parts: impl Iterator<Item = &'a [u8]>) {

@@ -11,7 +11,7 @@
 use std::time::{Duration, Instant};
 
 use super::Server;
-use super::client::{Busy, Client, Closing, token_of};
+use super::client::{Busy, Closing, token_of};
 use super::command_table::Implementation;
 use super::gates::Gate;
 use super::latency::LatencyEvent;
@@ -29,8 +29,6 @@ use crate::proto::request::{Args, Parsed};
 const SHARE_OF_TURN: Duration = Duration::from_millis(1);
 /// Clients whose wait ended and whose pipelines go on in the same turn.
 const RESUMED_PER_TURN: usize = 1000;
-/// Whose reply nobody gets.
-const NOBODY: ClientId = ClientId { slot: u32::MAX, generation: u32::MAX };
 
 /// How a client's input came to an end for now.
 enum Halt {
@@ -170,11 +168,12 @@ impl Server {
             if !rest.is_empty() && served_for > SHARE_OF_TURN {
                 break Halt::ShareUsed;
             }
-            let resp = client.resp;
             match client.parser.parse(rest, &mut args) {
                 Ok(Parsed::Incomplete { missing }) => break Halt::Incomplete { missing },
                 Ok(Parsed::Empty { consumed: len }) => *consumed += len,
                 Ok(Parsed::Request { consumed: len }) => {
+                    client.replies = client.replies.of_next_command();
+                    let resp = client.reply_form();
                     let call = Call { client: id, resp, args: Args::new(rest, &args) };
                     match self.execute(&call) {
                         Ran::Done => *consumed += len,
@@ -188,7 +187,7 @@ impl Server {
                     }
                 }
                 Err(error) => {
-                    let mut reply = self.engine.out.replies.to(id, resp);
+                    let mut reply = self.engine.out.replies.to(id, client.resp);
                     reply.error(format!("ERR {error}"));
                     *consumed = input.len();
                     self.close_later(id, Closing::AfterReply);
@@ -208,10 +207,9 @@ impl Server {
     fn run_busy(&mut self, id: ClientId, input: &[u8], consumed: &mut usize) -> Option<Halt> {
         let client = self.client_mut(id)?;
         let busy = client.busy.take()?;
-        let call = Call { client: id, resp: client.resp, args: Args::new(input, &busy.args) };
-        let mark = self.set_answer_apart(id);
+        let call =
+            Call { client: id, resp: client.reply_form(), args: Args::new(input, &busy.args) };
         let outcome = self.call(busy.place, &call);
-        self.mute_answer(id, mark);
         if outcome == Outcome::Again {
             if let Some(client) = self.client_mut(id) {
                 client.busy = Some(busy);
@@ -224,16 +222,6 @@ impl Server {
 
     /// Checks a request and calls its command.
     fn execute(&mut self, call: &Call<'_>) -> Ran {
-        if let Some(client) = self.client_mut(call.client) {
-            client.replies = client.replies.of_next_command();
-        }
-        let mark = self.set_answer_apart(call.client);
-        let ran = self.answer(call);
-        self.mute_answer(call.client, mark);
-        ran
-    }
-
-    fn answer(&mut self, call: &Call<'_>) -> Ran {
         if call.args[0].eq_ignore_ascii_case(b"quit") {
             self.reply(call).status("OK");
             self.close_later(call.client, Closing::AfterReply);
@@ -334,9 +322,6 @@ impl Server {
             at += 1;
             let Some(client) = self.client_mut(id) else { continue };
             client.is_blocked = false;
-            if client.is_muted() {
-                self.silence(id, 0);
-            }
             if at <= RESUMED_PER_TURN {
                 self.serve_client(id);
             } else {
@@ -344,36 +329,6 @@ impl Server {
             }
         }
         self.engine.out.resumed.clear();
-    }
-
-    /// What a client that wants no answer is answered from here on is set apart from what
-    /// it was answered before; gives the place from which on that is.
-    fn set_answer_apart(&mut self, id: ClientId) -> Option<usize> {
-        if !self.client(id).is_some_and(Client::is_muted) {
-            return None;
-        }
-        let replies = &mut self.engine.out.replies;
-        replies.segments.push(Segment { client: NOBODY, start: replies.bytes.len() });
-        Some(replies.segments.len())
-    }
-
-    /// The command is over, or waits: a muted client's answer goes to nobody.
-    fn mute_answer(&mut self, id: ClientId, mark: Option<usize>) {
-        let Some(mark) = mark else { return };
-        match self.client(id) {
-            // Whatever comes for this client from here on is the answer of its wait.
-            Some(client) if client.is_muted() && client.is_blocked => self.drain(),
-            Some(client) if client.is_muted() => self.silence(id, mark),
-            _ => {}
-        }
-    }
-
-    /// Takes away what is in the arena for a client, from a segment on.
-    fn silence(&mut self, id: ClientId, from: usize) {
-        let segments = &mut self.engine.out.replies.segments;
-        for segment in segments.iter_mut().skip(from).filter(|segment| segment.client == id) {
-            segment.client = NOBODY;
-        }
     }
 }
 

@@ -145,6 +145,28 @@ fn client_reply_switches_answers_off_and_on_and_skips_one() {
 }
 
 #[test]
+fn answers_that_come_late_or_in_slices_or_as_resp3_are_muted_too() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    for _ in 0..600 {
+        client.call("ADDJOB many body 0");
+    }
+    let mut waiting = server.client();
+    waiting.send("CLIENT REPLY SKIP\r\nGETJOB FROM late\r\nPING behind\r\n");
+    eventually(|| text(client.call("CLIENT LIST")), |list| list.contains("flags=b"));
+    client.call("ADDJOB late body 0");
+    assert_eq!(waiting.reply(), bulk("behind"));
+    for long in ["JSCAN BUSYLOOP REPLY all", "GETJOB COUNT 600 FROM many", "HELLO 3", "NOSUCH"] {
+        client.send(&format!("PING before\r\nCLIENT REPLY OFF\r\n{long}\r\n"));
+        client.send("CLIENT REPLY ON\r\nPING after\r\n");
+        assert_eq!(client.reply(), bulk("before"), "{long}");
+        assert_eq!(client.reply(), status("OK"), "{long}");
+        assert_eq!(client.reply(), bulk("after"), "{long}");
+    }
+    assert_eq!(client.call("GETJOB NOHANG FROM many"), Value::Null, "HELLO 3 counted");
+}
+
+#[test]
 fn a_silent_producer_still_serves_those_who_wait() {
     let server = TestServer::start();
     let (mut producer, mut consumer) = (server.client(), server.client());

@@ -60,7 +60,7 @@ impl Engine {
     /// Sends the next block of an answer whose beginning is sent.
     fn send_block(&mut self, call: &Call<'_>, mut rest: Blocks) -> Outcome {
         if let Some(block) = rest.blocks.pop_front() {
-            self.out.replies.append(call.client, &block);
+            self.out.replies.append(call.client, call.resp, &block);
         }
         if rest.blocks.is_empty() {
             return Outcome::Done;

@@ -77,7 +77,8 @@ fn set_replies(server: &mut Server, call: &Call<'_>) {
     let mode = &call.args[2];
     if mode.eq_ignore_ascii_case(b"on") {
         client.replies = ReplyMode::On;
-        server.reply(call).status("OK");
+        let resp = client.reply_form();
+        server.engine.out.replies.to(call.client, resp).status("OK");
     } else if mode.eq_ignore_ascii_case(b"off") {
         client.replies = ReplyMode::Off;
     } else if mode.eq_ignore_ascii_case(b"skip") {

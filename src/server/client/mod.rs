@@ -33,6 +33,8 @@ pub struct Client {
     pub number: u64,
     pub connection: Connection,
     pub parser: RequestParser,
+    /// The protocol the client has chosen with HELLO; [`Client::reply_form`] is how it is
+    /// replied to.
     pub resp: Resp,
     pub name: Box<[u8]>,
     pub is_authenticated: bool,
@@ -137,9 +139,12 @@ impl Client {
         self.runs() && !self.is_pending && self.busy.is_none()
     }
 
-    /// Whether the command that runs, or ran last, is not to be answered.
-    pub fn is_muted(&self) -> bool {
-        matches!(self.replies, ReplyMode::Off | ReplyMode::Skip)
+    /// How the command that runs is replied to.
+    pub fn reply_form(&self) -> Resp {
+        match self.replies {
+            ReplyMode::On | ReplyMode::SkipNext => self.resp,
+            ReplyMode::Off | ReplyMode::Skip => Resp::Muted,
+        }
     }
 }
 
