@@ -12,6 +12,7 @@
 //! What is known of the cluster hangs on this file, so it is read strictly: a line that
 //! is not as this module writes it is an error with its number and a reason, and the
 //! server does not start. The C server reads what is written here and the other way round.
+//! Lines may end in CR LF, as editors and transfers leave them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,6 +20,7 @@ use std::net::IpAddr;
 
 use super::bus::NodeFlags;
 use crate::base::ids::NodeId;
+use crate::base::limits::NODES_MAX;
 use crate::base::number;
 use crate::base::time::UnixMs;
 
@@ -131,6 +133,7 @@ pub enum LineFault {
     SecondMyself,
     /// No line is this node's.
     NoMyself,
+    TooManyNodes,
 }
 
 impl fmt::Display for NodesConfError {
@@ -151,6 +154,7 @@ impl fmt::Display for NodesConfError {
             }
             LineFault::SecondMyself => f.write_str("a second node is flagged myself"),
             LineFault::NoMyself => f.write_str("the file ends and no node is flagged myself"),
+            LineFault::TooManyNodes => write!(f, "more than {NODES_MAX} nodes"),
         }
     }
 }
@@ -163,9 +167,13 @@ impl std::error::Error for NodesConfError {}
 /// be locked. Variables that are not known are passed over, and so are bus ports of nodes
 /// that are not in the file.
 ///
-/// Differs from C: blank lines are errors, because no server writes them.
+/// Empty lines at the end are ignored: a C server that is killed while it writes leaves them.
+///
+/// Differs from C: empty lines elsewhere are errors, because no server writes them; so are
+/// more nodes than a server can keep.
 pub fn parse(text: &[u8]) -> Result<Vec<NodeLine>, NodesConfError> {
     let mut nodes: Vec<NodeLine> = Vec::new();
+    let text = without_line_ends(text);
     if text.is_empty() {
         return Ok(nodes);
     }
@@ -173,7 +181,8 @@ pub fn parse(text: &[u8]) -> Result<Vec<NodeLine>, NodesConfError> {
     let mut bus_ports: BTreeMap<NodeId, u16> = BTreeMap::new();
     let mut has_myself = false;
     let mut line_count = 0;
-    for line in text.strip_suffix(b"\n").unwrap_or(text).split(|&byte| byte == b'\n') {
+    for line in text.split(|&byte| byte == b'\n') {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
         line_count += 1;
         let at_line = |reason| NodesConfError { line: line_count, reason };
         if line.contains(&0) {
@@ -190,6 +199,9 @@ pub fn parse(text: &[u8]) -> Result<Vec<NodeLine>, NodesConfError> {
             }
             has_myself = true;
         }
+        if nodes.len() == NODES_MAX {
+            return Err(at_line(LineFault::TooManyNodes));
+        }
         ids.push((node.id, line_count));
         nodes.push(node);
     }
@@ -201,6 +213,13 @@ pub fn parse(text: &[u8]) -> Result<Vec<NodeLine>, NodesConfError> {
         node.unusual_bus_port = bus_ports.get(&node.id).copied();
     }
     Ok(nodes)
+}
+
+/// The text up to its last line that is not empty, without the end of that line.
+fn without_line_ends(text: &[u8]) -> &[u8] {
+    let is_line_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
+    let len = text.iter().rposition(|byte| !is_line_end(byte)).map_or(0, |last| last + 1);
+    text.get(..len).unwrap_or_default()
 }
 
 fn refuse_duplicates(mut ids: Vec<(NodeId, usize)>) -> Result<(), NodesConfError> {
@@ -358,7 +377,8 @@ mod tests {
         let (a, b) = ("a".repeat(40), "b".repeat(40));
         let me = format!("{a} :7711 myself 0 0 connected\n");
         for (line, error) in [
-            (String::new(), "1 fields instead of 6".to_owned()),
+            (format!("\n{b} :1 noflags 0 0 connected"), "1 fields instead of 6".to_owned()),
+            (" ".to_owned(), "2 fields instead of 6".to_owned()),
             (format!("{b} :1 noflags 0 0"), "5 fields instead of 6".to_owned()),
             (format!("{b}  :1 noflags 0 0 connected"), "7 fields instead of 6".to_owned()),
             (format!("{b} :1 noflags 0 0 conn\0cted"), "a NUL byte".to_owned()),
@@ -401,6 +421,30 @@ mod tests {
         }
         let stranger = format!("{b} :1 noflags 0 0 connected\n");
         assert_eq!(error_of(&stranger), "line 1: the file ends and no node is flagged myself");
+    }
+
+    #[test]
+    fn lines_may_end_in_cr_lf() {
+        let bus_port = format!("vars bus-port-{} 7000\n", parse(GOLDEN).expect("valid")[1].id);
+        let text = [GOLDEN, bus_port.as_bytes()].concat();
+        let with_cr = String::from_utf8(text.clone()).expect("text").replace('\n', "\r\n");
+        assert_eq!(parse(with_cr.as_bytes()), parse(&text));
+    }
+
+    #[test]
+    fn line_ends_that_a_killed_c_server_leaves_are_ignored() {
+        assert_eq!(parse(&[GOLDEN, b"\n\n\n"].concat()), parse(GOLDEN));
+        assert_eq!(parse(b"\n\n"), Ok(vec![]));
+    }
+
+    #[test]
+    fn a_file_of_more_nodes_than_a_server_can_keep_is_refused() {
+        let me = format!("{} :7711 myself 0 0 connected\n", "a".repeat(40));
+        let other = |number| format!("{number:040} :7711 noflags 0 0 disconnected\n");
+        let mut text = me + &(1..NODES_MAX).map(other).collect::<String>();
+        assert_eq!(parse(text.as_bytes()).map(|nodes| nodes.len()), Ok(NODES_MAX));
+        text.push_str(&other(NODES_MAX));
+        assert_eq!(error_of(&text), "line 65537: more than 65536 nodes");
     }
 
     #[test]
