@@ -41,11 +41,10 @@ pub const LINK_UNSENT_MAX: usize = BUS_FRAME_MAX + 256 * 1024 * 1024;
 /// The same for a link that a peer has made: only its own pings are answered there, and it may
 /// be a stranger.
 pub const LINK_UNSENT_ANSWERS_MAX: usize = 1024 * 1024;
-/// Handshakes under way at once of each kind: ordered by an operator, from gossip, and for
-/// unknown nodes that sent MEET.
 /// Nodes that a process can tell apart, itself included: references to them have 16 bits.
 pub const NODES_MAX: usize = 1 << 16;
-/// Handshakes under way at once; further ones are refused.
+/// Handshakes under way at once of each kind: ordered by an operator, from gossip, and for
+/// unknown nodes that sent MEET.
 pub const HANDSHAKES_MAX: usize = 256;
 /// Handshakes under way at once for unknown nodes whose MEET came from one address: a few nodes
 /// may share one, and each handshake makes this node connect to wherever the MEET says.

@@ -164,6 +164,11 @@ fn persistence(text: &mut Text, server: &Server) {
         text.hundredths("loading_loaded_perc", loaded as f64 / total.max(1) as f64 * 100.0);
         text.line("loading_eta_seconds", eta_secs(elapsed_secs, loaded, total));
     }
+    text.line("aof_rewrites_consecutive_failures", figures.rewrite_failure_count);
+    text.line("aof_rewrite_pause_sec", figures.rewrite_pause_secs);
+    if let Some(error) = aof.rewrite_error() {
+        text.line("aof_last_bgrewrite_error", error);
+    }
 }
 
 /// Seconds until all is loaded, if it goes on as it went. C: 1 in the first second.

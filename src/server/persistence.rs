@@ -400,10 +400,12 @@ impl Server {
         let aof = &mut persistence.aof;
         let percentage = config.auto_aof_rewrite_percentage;
         if aof.is_rewrite_due(clock.now.mono, percentage, config.auto_aof_rewrite_min_size) {
-            log::info!("The append only file has grown by {percentage}% or more: rewriting it");
+            if aof.figures(clock.now.mono).rewrite_failure_count == 0 {
+                log::info!("The append only file has grown by {percentage}% or more: rewriting it");
+            }
             persistence.rewrite_from = 0;
             // A failure is logged, and shown by INFO.
-            let _ = aof.begin_rewrite(clock.now.mono);
+            let _ = aof.begin_due_rewrite(clock.now.mono);
         }
         if !aof.is_rewriting() {
             return;

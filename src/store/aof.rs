@@ -24,14 +24,14 @@ use super::aof_rewrite::{self, RecordStream, Rewrite};
 use super::append_file::AppendFile;
 use super::disk::{Disk, DiskEvent, DiskTask, Ticket};
 use super::fsync::DiskThread;
+pub use super::rewrite_history::LastRewrite;
+use super::rewrite_history::{RewriteHistory, Urgency};
 use crate::base::time::MonoMs;
 
 /// How long written bytes may wait for their sync under `EverySecond`, in ms.
 const SYNC_PERIOD_MS: u64 = 1000;
 /// A write error that lasts is logged again after so long, in ms.
 const LOG_AGAIN_MS: u64 = 30_000;
-/// No rewrite begins by itself for so long after one failed, in ms.
-const REWRITE_AGAIN_MS: u64 = 1000;
 /// While records cannot be written, the loop comes round at least this often, in ms.
 const WRITE_AGAIN_MS: u64 = 100;
 
@@ -111,15 +111,12 @@ pub struct AofFigures {
     pub last_rewrite_secs: Option<u64>,
     pub current_rewrite_secs: Option<u64>,
     pub last_rewrite: LastRewrite,
+    /// Rewrites that failed in a row.
+    pub rewrite_failure_count: u32,
+    /// How long no rewrite begins by itself because one failed, in seconds, rounded up.
+    pub rewrite_pause_secs: u64,
     /// A rewrite has to be done and is not under way. INFO: aof_rewrite_scheduled.
     pub waits_for_rewrite: bool,
-}
-
-/// How the last rewrite ended; `Ok` as well when there was none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LastRewrite {
-    Ok,
-    Failed,
 }
 
 pub struct Aof<D: Disk = DiskThread> {
@@ -135,11 +132,7 @@ pub struct Aof<D: Disk = DiskThread> {
     written_at: MonoMs,
     error_logged_at: Option<MonoMs>,
     rewrite: Option<Rewrite<D::File>>,
-    rewrite_begun_at: MonoMs,
-    /// After a failure, no rewrite begins by itself before this.
-    rewrite_again_at: MonoMs,
-    last_rewrite: LastRewrite,
-    last_rewrite_secs: Option<u64>,
+    rewrites: RewriteHistory,
 }
 
 impl<D: Disk> Aof<D> {
@@ -158,10 +151,7 @@ impl<D: Disk> Aof<D> {
             written_at: MonoMs(0),
             error_logged_at: None,
             rewrite: None,
-            rewrite_begun_at: MonoMs(0),
-            rewrite_again_at: MonoMs(0),
-            last_rewrite: LastRewrite::Ok,
-            last_rewrite_secs: None,
+            rewrites: RewriteHistory::default(),
         }
     }
 
@@ -317,7 +307,7 @@ impl<D: Disk> Aof<D> {
             None => MonoMs::NEVER,
         };
         let rewrite_at =
-            if self.waits_for_rewrite() { self.rewrite_again_at } else { MonoMs::NEVER };
+            if self.waits_for_rewrite() { self.rewrites.next_at() } else { MonoMs::NEVER };
         let jobs_at = if self.wants_jobs() { MonoMs(0) } else { MonoMs::NEVER };
         sync_at.min(write_at).min(rewrite_at).min(jobs_at)
     }
@@ -344,9 +334,13 @@ impl<D: Disk> Aof<D> {
 
 /// Rewriting.
 impl<D: Disk> Aof<D> {
+    /// Whether there is no file before a rewrite works, or none that can be trusted.
+    fn needs_rewrite(&self) -> bool {
+        self.state == AofState::WaitRewrite || self.sync.error.is_some()
+    }
+
     fn waits_for_rewrite(&self) -> bool {
-        let is_wanted = self.state == AofState::WaitRewrite || self.sync.error.is_some();
-        is_wanted && self.rewrite.is_none()
+        self.needs_rewrite() && self.rewrite.is_none()
     }
 
     pub fn is_rewriting(&self) -> bool {
@@ -357,7 +351,7 @@ impl<D: Disk> Aof<D> {
     /// percentage since the last one, or there is none yet, or none that can be trusted.
     /// 0 percent is never.
     pub fn is_rewrite_due(&self, now: MonoMs, percentage: u32, len_min: u64) -> bool {
-        if self.rewrite.is_some() || now < self.rewrite_again_at {
+        if self.rewrite.is_some() || now < self.rewrites.next_at() {
             return false;
         }
         if self.waits_for_rewrite() {
@@ -369,10 +363,16 @@ impl<D: Disk> Aof<D> {
         percentage > 0 && current.len() > len_min && growth_percent >= u128::from(percentage)
     }
 
-    /// Begins a rewrite. From the next record on all must be handed to [`Aof::append`];
-    /// the jobs, from the first one on, go to [`Aof::job_stream`].
+    /// Begins a rewrite that somebody asked for. From the next record on all must be handed
+    /// to [`Aof::append`]; the jobs, from the first one on, go to [`Aof::job_stream`].
     pub fn begin_rewrite(&mut self, now: MonoMs) -> io::Result<()> {
-        self.rewrite_begun_at = now;
+        self.rewrites.note_request();
+        self.begin_due_rewrite(now)
+    }
+
+    /// Begins a rewrite because [`Aof::is_rewrite_due`].
+    pub fn begin_due_rewrite(&mut self, now: MonoMs) -> io::Result<()> {
+        self.rewrites.note_begun(now);
         match Rewrite::begin(&self.path, self.options.incremental_sync, &mut self.disk) {
             Ok(rewrite) => {
                 self.rewrite = Some(rewrite);
@@ -418,10 +418,7 @@ impl<D: Disk> Aof<D> {
     }
 
     fn note_replaced(&mut self, now: MonoMs, file: AppendFile<D::File>) {
-        let secs = now.ms_since(self.rewrite_begun_at) / 1000;
-        log::info!("AOF rewritten: {} bytes in {secs} s", file.len());
-        self.last_rewrite = LastRewrite::Ok;
-        self.last_rewrite_secs = Some(secs);
+        self.rewrites.note_worked(now, file.len());
         if self.state == AofState::Off {
             self.disk.submit(DiskTask::Close(file.into_file()));
             return;
@@ -440,10 +437,8 @@ impl<D: Disk> Aof<D> {
     }
 
     fn note_rewrite_failed(&mut self, now: MonoMs, error: &io::Error) {
-        log::warn!("AOF rewrite failed: {error}");
-        self.last_rewrite = LastRewrite::Failed;
-        self.last_rewrite_secs = Some(now.ms_since(self.rewrite_begun_at) / 1000);
-        self.rewrite_again_at = now.plus_ms(REWRITE_AGAIN_MS);
+        let urgency = if self.needs_rewrite() { Urgency::High } else { Urgency::Low };
+        self.rewrites.note_failed(now, error, urgency);
         self.abandon_rewrite();
     }
 
@@ -483,14 +478,18 @@ impl<D: Disk> Aof<D> {
             rewrite_unwritten_len: self.rewrite.as_ref().map_or(0, Rewrite::unwritten_len),
             syncs_in_flight: usize::from(self.sync.in_flight.is_some()),
             delayed_sync_count: self.sync.delayed_count,
-            last_rewrite_secs: self.last_rewrite_secs,
-            current_rewrite_secs: self
-                .rewrite
-                .as_ref()
-                .map(|_| now.ms_since(self.rewrite_begun_at) / 1000),
-            last_rewrite: self.last_rewrite,
+            last_rewrite_secs: self.rewrites.last_secs(),
+            current_rewrite_secs: self.rewrite.as_ref().map(|_| self.rewrites.running_secs(now)),
+            last_rewrite: self.rewrites.last(),
+            rewrite_failure_count: self.rewrites.failure_count(),
+            rewrite_pause_secs: self.rewrites.next_at().ms_since(now).div_ceil(1000),
             waits_for_rewrite: self.waits_for_rewrite(),
         }
+    }
+
+    /// Why the last rewrite failed, if it did.
+    pub fn rewrite_error(&self) -> Option<&str> {
+        self.rewrites.error()
     }
 
     /// CONFIG RESETSTAT.
@@ -734,10 +733,10 @@ mod tests {
     fn a_rewrite_that_fails_leaves_the_old_file_and_is_tried_again_when_it_is_needed() {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = dir.path().join("disque.aof");
-        // No file can be renamed over this.
-        fs::create_dir_all(path.join("x")).expect("created");
         let mut world = World::at(path.clone(), SyncPolicy::Always, dir);
         world.aof.turn_on(world.now).expect("begun");
+        // No file can be renamed over this.
+        fs::create_dir_all(path.join("x")).expect("created");
         world.aof.end_of_jobs();
         world.settle(no_rewrite);
         let figures = world.aof.figures(world.now);

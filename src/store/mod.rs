@@ -6,6 +6,7 @@
 //! | [`append_file`] | a file that grows, on a disk that may be full |
 //! | [`aof_load`] | reads it at start |
 //! | [`aof_rewrite`] | writes its successor while it is in use |
+//! | [`rewrite_history`] | how rewrites went, and when the next one may begin |
 //! | [`disk`] | what these want of a disk |
 //! | [`fsync`] | the system's disk, and the thread that waits for it |
 //! | [`nodes_file`] | the cluster's file, locked for life |
@@ -19,3 +20,4 @@ pub mod check;
 pub mod disk;
 pub mod fsync;
 pub mod nodes_file;
+pub mod rewrite_history;

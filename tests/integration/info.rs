@@ -45,7 +45,7 @@ fn every_section_has_its_fields_in_order() {
             "persistence",
             "loading aof_enabled aof_state aof_rewrite_in_progress aof_rewrite_scheduled \
              aof_last_rewrite_time_sec aof_current_rewrite_time_sec aof_last_bgrewrite_status \
-             aof_last_write_status",
+             aof_last_write_status aof_rewrites_consecutive_failures aof_rewrite_pause_sec",
         ),
         (
             "stats",
