@@ -138,6 +138,23 @@ fn commands_of_other_servers_are_found() {
 }
 
 #[test]
+fn a_pipe_is_refused_at_once() {
+    let file = Checked::new(GOLDEN);
+    let made = Command::new("mkfifo").arg("pipe").current_dir(file.dir.path()).status();
+    assert!(made.expect("mkfifo is there").success());
+    let output = Command::new(env!("CARGO_BIN_EXE_disque-check-aof"))
+        .arg("pipe")
+        .current_dir(file.dir.path())
+        .output()
+        .expect("the program is built");
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "Cannot read file: pipe: it is not a regular file\n"
+    );
+}
+
+#[test]
 fn at_a_terminal_a_long_file_has_a_progress_bar_and_a_person_answers() {
     const LEN_MIN: usize = 64 * 1024 * 1024;
     let whole = GOLDEN.repeat(LEN_MIN / GOLDEN.len() + 1);

@@ -12,9 +12,8 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::{env, fmt, process};
 
@@ -22,6 +21,7 @@ use super::config::Config;
 use super::config::directives::{self, Directive};
 use super::config::form::{ValueForm, WRONG_COUNT};
 use crate::proto::quoting;
+use crate::store::replacement::{self, CONFIG_COMMENT, TextFile};
 
 /// Files that may include each other; more is taken for a circle.
 const INCLUDE_DEPTH_MAX: usize = 16;
@@ -77,7 +77,8 @@ pub fn load(source: &Source, options: &[OsString]) -> Result<Config, ConfigError
         }
         Source::File(path) => {
             let path = start_dir.join(path);
-            text = fs::read(&path).map_err(|e| failed("read", &path, &e))?;
+            text =
+                replacement::read(&path, CONFIG_COMMENT).map_err(|e| failed("read", &path, &e))?;
             config.config_file = Some(path);
         }
     }
@@ -169,40 +170,21 @@ fn include(config: &mut Config, path: &Path, depth: usize) -> Result<(), LineErr
     load_text(config, &text, Some(path), depth + 1).map_err(LineError::Included)
 }
 
-/// Writes the configuration to the file it came from. The old file stays whole until
-/// the new one is on the disk. A missing file is made.
+/// Writes the configuration to the file it came from, or to a new one when that is missing.
+/// A link keeps pointing where it does. How the file survives a crash is said in
+/// [`crate::store::replacement`].
 pub fn rewrite(path: &Path, config: &Config) -> io::Result<()> {
-    // A link keeps pointing where it does; the file behind it is replaced.
-    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let (old, attributes) = match File::open(&path) {
-        Ok(mut file) => {
-            let mut old = Vec::new();
-            file.read_to_end(&mut old)?;
-            (old, Some(file.metadata()?))
-        }
-        Err(e) if e.kind() == io::ErrorKind::NotFound => (Vec::new(), None),
-        Err(e) => return Err(e),
+    let path = &replacement::resolve(path)?;
+    let old = match replacement::read(path, CONFIG_COMMENT) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
+        old => old?,
     };
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    let temporary = path.with_extension(format!("rewrite-{}.tmp", process::id()));
-    let written = (|| {
-        let mut file = File::create(&temporary)?;
-        if let Some(attributes) = attributes {
-            file.set_permissions(fs::Permissions::from_mode(attributes.mode()))?;
-            // Only root may give files away; anybody else owns the old file already or
-            // gets it on these terms.
-            let (owner, group) = (Some(attributes.uid()), Some(attributes.gid()));
-            let _kept = std::os::unix::fs::fchown(&file, owner, group);
-        }
-        file.write_all(&rewritten(&old, config))?;
-        file.sync_all()?;
-        fs::rename(&temporary, &path)
-    })();
-    if written.is_err() {
-        let _gone = fs::remove_file(&temporary);
-    }
-    written?;
-    File::open(folder)?.sync_all()
+    // Several servers may have been started with one file.
+    let mut temporary = path.clone().into_os_string();
+    temporary.push(format!(".rewrite-{}.tmp", process::id()));
+    let file = TextFile { path, temporary: Path::new(&temporary), comment: CONFIG_COMMENT };
+    let current = || File::options().read(true).write(true).open(path);
+    file.replace(&rewritten(&old, config), |_| Ok(()), current).map(|_| ())
 }
 
 /// A line of the old text, and how far its directive has been dealt with.
@@ -261,6 +243,8 @@ fn read_line(line: &[u8]) -> FileLine {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+
     use proptest::prelude::*;
 
     use super::super::config::form::DirectiveValue;

@@ -8,7 +8,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process;
 use std::time::{Duration, Instant};
 
@@ -31,6 +31,7 @@ use crate::store::aof::{
 use crate::store::aof_load::{AofReader, LoadError, LoadProgress};
 use crate::store::aof_rewrite::{RecordStream, remove_leftovers};
 use crate::store::fsync::{DiskThread, Wake};
+use crate::store::replacement;
 
 pub(super) static COMMANDS: &[ServerCommand] = &[row("bgrewriteaof", bgrewriteaof)];
 
@@ -65,13 +66,15 @@ impl Persistence {
     /// Clears up after a crash and opens the file to be loaded, if any is to be. An error
     /// is the sentence to exit with.
     pub fn start(config: &Config, now: Now, wake: Wake) -> Result<Self, String> {
-        let path = Path::new(&config.appendfilename);
+        let path = &path_in(&config.dir, config).map_err(|e| {
+            format!("Can't find the append only file {}: {e}", config.appendfilename)
+        })?;
         if let Err(e) = remove_leftovers(path) {
             log::warn!("Can't look for files that a rewrite left behind: {e}");
         }
         let disk =
             DiskThread::start(wake).map_err(|e| format!("Can't start the disk's thread: {e}"))?;
-        let aof = Aof::new(path.into(), options(config), disk);
+        let aof = Aof::new(path.clone(), options(config), disk);
         let mut persistence = Self { aof, load: None, rewrite_from: 0 };
         if config.appendonly || config.aof_enqueue_jobs_once {
             let reader = AofReader::open(path).map_err(|e| unreadable(&e))?;
@@ -134,6 +137,12 @@ impl Persistence {
             Storage::Works
         }
     }
+}
+
+/// The append only file of a working directory. It is followed to where links lead, so that
+/// they stay when it is rewritten.
+fn path_in(dir: &Path, config: &Config) -> io::Result<PathBuf> {
+    replacement::resolve(&dir.join(&config.appendfilename))
 }
 
 fn options(config: &Config) -> AofOptions {

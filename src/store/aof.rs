@@ -612,11 +612,12 @@ mod tests {
         let path = dir.path().join("disque.aof");
         // It takes every write and cannot be synced.
         std::os::unix::fs::symlink("/dev/null", &path).expect("the name is free");
-        let mut world = World::at(path, SyncPolicy::EverySecond, dir);
+        let mut world = World::at(path.clone(), SyncPolicy::EverySecond, dir);
         world.aof.open().expect("it opens");
         world.append(b"record");
         world.settle(|aof| aof.failure().is_some());
         assert!(world.aof.is_rewrite_due(world.now, 0, 0));
+        fs::remove_file(path).expect("removed");
         world.aof.begin_rewrite(world.now).expect("begun");
         world.aof.job_stream().expect("it begins with jobs").extend_from_slice(b"jobs");
         world.aof.end_of_jobs();

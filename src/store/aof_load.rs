@@ -9,8 +9,10 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use super::replacement::not_regular;
 use crate::proto::aof_record::{self, AofDamage, AofRecord};
 use crate::proto::job_record::RECORD_LEN_MAX;
 
@@ -81,13 +83,17 @@ impl AofReader<File> {
     /// Opens a file; one that does not exist is `None`.
     pub fn open(path: &Path) -> Result<Option<Self>, LoadError> {
         let failed = |e| LoadError { path: path.into(), offset: 0, reason: LoadFault::Io(e) };
-        let file = match File::open(path) {
+        // Opening a pipe must not wait for somebody to write to it.
+        let file = match File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path) {
             Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(failed(e)),
         };
-        let total_len = file.metadata().map_err(failed)?.len();
-        Ok(Some(Self::new(path, file, total_len)))
+        let attributes = file.metadata().map_err(failed)?;
+        if attributes.file_type().is_fifo() || attributes.is_dir() {
+            return Err(failed(not_regular()));
+        }
+        Ok(Some(Self::new(path, file, attributes.len())))
     }
 }
 
@@ -276,6 +282,17 @@ mod tests {
         let progress = reader.read(usize::MAX, |_| {}).expect("no damage");
         assert_eq!(progress, LoadProgress::Complete);
         assert_eq!(reader.loaded_len(), GOLDEN.len() as u64);
+    }
+
+    #[test]
+    fn pipes_and_folders_are_refused_at_once() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let pipe = folder.path().join("pipe");
+        crate::store::nodes_file::tests::make_pipe(&pipe);
+        for path in [&*pipe, folder.path()] {
+            let Err(error) = AofReader::open(path) else { panic!("{} opens", path.display()) };
+            assert!(error.to_string().ends_with("it is not a regular file"), "{error}");
+        }
     }
 
     #[test]

@@ -28,6 +28,7 @@ use std::process;
 use super::aof::{IncrementalSync, SyncMoment};
 use super::append_file::AppendFile;
 use super::disk::{Disk, DiskEvent, DiskFile, DiskTask, Ticket, write_all};
+use super::replacement::folder_of;
 
 /// Bytes gathered before the thread is handed them.
 const HAND_OVER_LEN: usize = 256 * 1024;
@@ -85,7 +86,7 @@ impl<F: DiskFile> Rewrite<F> {
         disk: &mut impl Disk<File = F>,
     ) -> io::Result<Self> {
         let temporary_path = temporary_path(path, BACKGROUND);
-        let file = disk.create(&temporary_path)?;
+        let file = disk.create(&temporary_path, path)?;
         Ok(Self {
             path: path.into(),
             temporary_path,
@@ -247,7 +248,7 @@ pub fn rewrite_at_once(
 ) -> io::Result<u64> {
     let temporary_path = temporary_path(path, "");
     let mut write = || {
-        let file = disk.create(&temporary_path)?;
+        let file = disk.create(&temporary_path, path)?;
         let mut records = Vec::new();
         let mut len = 0;
         loop {
@@ -280,11 +281,7 @@ fn temporary_path(path: &Path, kind: &str) -> PathBuf {
 /// Removes what rewrites of servers that crashed left beside the file at `path`. Those of
 /// servers that run are left alone.
 pub fn remove_leftovers(path: &Path) -> io::Result<()> {
-    let dir = match path.parent() {
-        Some(dir) if dir != Path::new("") => dir,
-        _ => Path::new("."),
-    };
-    for entry in fs::read_dir(dir)? {
+    for entry in fs::read_dir(folder_of(path))? {
         let entry = entry?;
         let name = entry.file_name();
         if name.to_str().and_then(leftover_owner).is_some_and(|pid| !is_another_running(pid)) {

@@ -182,7 +182,14 @@ fn parse(arguments: &[OsString]) -> Result<CheckRequest, Complaint> {
 
 /// Reads the whole file. `None` when it cannot be opened.
 fn examine(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Option<Report>, LoadError> {
-    let Ok(Some(mut reader)) = AofReader::open(path) else { return Ok(None) };
+    let mut reader = match AofReader::open(path) {
+        Ok(Some(reader)) => reader,
+        Err(e) if matches!(&e.reason, LoadFault::Io(e) if e.kind() == io::ErrorKind::InvalidInput) =>
+        {
+            return Err(e);
+        }
+        Ok(None) | Err(_) => return Ok(None),
+    };
     let len = reader.total_len();
     let finding = loop {
         match reader.read(SLICE, |_| {}) {

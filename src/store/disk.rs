@@ -26,10 +26,11 @@ pub trait Disk {
     /// its name for good when this returns.
     fn open(&mut self, path: &Path) -> io::Result<(Self::File, u64)>;
 
-    /// Creates an empty file, whatever had the name before.
-    fn create(&mut self, path: &Path) -> io::Result<Self::File>;
+    /// Creates an empty file that is to take the place of another, whatever had its name
+    /// before. Fails when nothing can take that place, because it is a device.
+    fn create(&mut self, path: &Path, successor_of: &Path) -> io::Result<Self::File>;
 
-    /// Syncs a file and gives it the name of another, durably.
+    /// Syncs a file and gives it the name of another, its owner and permissions, durably.
     fn replace(&mut self, file: &Self::File, from: &Path, to: &Path) -> io::Result<()>;
 
     fn remove(&mut self, path: &Path) -> io::Result<()>;

@@ -10,12 +10,14 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
 use super::disk::{Disk, DiskEvent, DiskFile, DiskTask, Ticket};
+use super::replacement::{self, NEW_FILE_MODE, sync_folder_of};
 
 /// Called on the thread when there is an event.
 pub type Wake = Box<dyn Fn() + Send>;
@@ -59,19 +61,20 @@ impl Disk for DiskThread {
     type File = Arc<File>;
 
     fn open(&mut self, path: &Path) -> io::Result<(Arc<File>, u64)> {
-        let file = File::options().append(true).create(true).open(path)?;
+        let mut options = File::options();
+        let file = options.append(true).create(true).mode(NEW_FILE_MODE).open(path)?;
         // It may be new, or renamed by a server that did not live to see that through.
-        sync_directory_of(path);
+        sync_folder_of(path);
         let len = file.metadata()?.len();
         Ok((Arc::new(file), len))
     }
 
-    fn create(&mut self, path: &Path) -> io::Result<Arc<File>> {
-        File::create(path).map(Arc::new)
+    fn create(&mut self, path: &Path, successor_of: &Path) -> io::Result<Arc<File>> {
+        replacement::create(path, successor_of).map(Arc::new)
     }
 
     fn replace(&mut self, file: &Arc<File>, from: &Path, to: &Path) -> io::Result<()> {
-        replace(file, from, to)
+        replacement::take_place(file, from, to)
     }
 
     fn remove(&mut self, path: &Path) -> io::Result<()> {
@@ -95,36 +98,13 @@ fn work(todo: &Receiver<(Ticket, DiskTask<Arc<File>>)>, done: &Sender<DiskEvent>
         let result = match task {
             DiskTask::Write { file, bytes } => (&*file).write_all(&bytes),
             DiskTask::Sync(file) => file.sync_data(),
-            DiskTask::Replace { file, from, to } => replace(&file, &from, &to),
+            DiskTask::Replace { file, from, to } => replacement::take_place(&file, &from, &to),
             DiskTask::Close(_) => continue,
         };
         if done.send(DiskEvent { ticket, result }).is_err() {
             return;
         }
         wake();
-    }
-}
-
-fn replace(file: &File, from: &Path, to: &Path) -> io::Result<()> {
-    file.sync_all()?;
-    rename_durably(from, to)
-}
-
-/// Renames a file and syncs the directory. When only the latter fails, the name is
-/// the new file's all the same, so that is no error: it is logged.
-pub fn rename_durably(from: &Path, to: &Path) -> io::Result<()> {
-    fs::rename(from, to)?;
-    sync_directory_of(to);
-    Ok(())
-}
-
-fn sync_directory_of(path: &Path) {
-    let dir = match path.parent() {
-        Some(dir) if dir != Path::new("") => dir,
-        _ => Path::new("."),
-    };
-    if let Err(e) = File::open(dir).and_then(|dir| dir.sync_all()) {
-        log::warn!("Can't sync the directory {}: {e}", dir.display());
     }
 }
 

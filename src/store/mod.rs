@@ -9,6 +9,7 @@
 //! | [`rewrite_history`] | how rewrites went, and when the next one may begin |
 //! | [`disk`] | what these want of a disk |
 //! | [`fsync`] | the system's disk, and the thread that waits for it |
+//! | [`replacement`] | a new text, or file, in the place of an old one |
 //! | [`nodes_file`] | the cluster's file, locked for life |
 //! | [`check`] | what `disque-check-aof` does |
 
@@ -20,4 +21,5 @@ pub mod check;
 pub mod disk;
 pub mod fsync;
 pub mod nodes_file;
+pub mod replacement;
 pub mod rewrite_history;

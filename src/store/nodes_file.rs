@@ -1,18 +1,22 @@
 //! The cluster's configuration file: read at start, locked for life, replaced on change.
 //!
-//! No two servers may share the file, so it is locked with flock from start to end. A
-//! replacement is written under another name, locked, synced, and renamed over it; its
-//! descriptor is kept and the old one closed. So at every moment the file under the
-//! name is whole, and locked by this server: a C server sees the lock as well.
+//! No two servers may share the file, so it is locked with flock from start to end. When it
+//! is replaced by a rename, its successor is locked before it gets the name, and its
+//! descriptor is kept; the old one is closed. So at every moment the file under the name is
+//! locked by this server, and a C server sees the lock as well. How a replacement survives
+//! a crash is said in [`super::replacement`].
+//!
+//! The path is fixed when the file is opened: links are followed, and it stays where it is
+//! when the server goes to another folder.
 
 use std::fmt;
 use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use super::fsync::rename_durably;
+use super::replacement::{self, NEW_FILE_MODE, NODES_COMMENT, TextFile};
 
 /// Why the file cannot be used.
 #[derive(Debug)]
@@ -42,16 +46,21 @@ impl std::error::Error for NodesFileError {}
 pub struct NodesFile {
     path: PathBuf,
     /// The lock is this descriptor's.
-    _lock: File,
+    file: File,
 }
 
 impl NodesFile {
     /// Opens the file, creating it when it is missing, locks it, and reads what it says.
     pub fn open(path: &Path) -> Result<(Self, Vec<u8>), NodesFileError> {
         let failed = |e| NodesFileError::Io(path.into(), e);
+        let path = &replacement::resolve(path).map_err(failed)?;
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(false).mode(NEW_FILE_MODE);
         loop {
-            let mut file =
-                File::options().read(true).append(true).create(true).open(path).map_err(failed)?;
+            let mut file = options.open(path).map_err(failed)?;
+            if file.metadata().map_err(failed)?.file_type().is_fifo() {
+                return Err(failed(replacement::not_regular()));
+            }
             lock(&file).map_err(|e| match e.kind() {
                 io::ErrorKind::WouldBlock => NodesFileError::Locked(path.into()),
                 _ => failed(e),
@@ -62,34 +71,36 @@ impl NodesFile {
             }
             let mut text = Vec::new();
             file.read_to_end(&mut text).map_err(failed)?;
-            return Ok((Self { path: path.into(), _lock: file }, text));
+            let finish = |text: &[u8]| replacement::write_in_place(&file, text, NODES_COMMENT);
+            let text = replacement::recovered(text, NODES_COMMENT, finish);
+            return Ok((Self { path: path.into(), file }, text));
         }
     }
 
+    /// Without links.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Puts another text in the place of the present one. After an error the file is as it
-    /// was.
-    pub fn replace(&mut self, text: &[u8]) -> io::Result<()> {
-        let temporary_path = self.temporary_path();
-        let replacement = write_locked(&temporary_path, text)
-            .and_then(|file| rename_durably(&temporary_path, &self.path).map(|()| file));
-        match replacement {
-            Ok(file) => {
-                self._lock = file;
-                Ok(())
-            }
-            Err(e) => {
-                // What is left of it would only take room on a full disk.
-                let _ = fs::remove_file(&temporary_path);
-                Err(e)
-            }
-        }
+    /// Whether a path leads to this file.
+    pub fn is_at(&self, path: &Path) -> bool {
+        is_at(&self.file, path).unwrap_or(false)
     }
 
-    /// Derived from the file's own name, so servers in one directory do not meet there.
+    /// Puts another text of whole lines in the place of the present one. After an error the
+    /// file says one or the other.
+    pub fn replace(&mut self, text: &[u8]) -> io::Result<()> {
+        let text_file = TextFile {
+            path: &self.path,
+            temporary: &self.temporary_path(),
+            comment: NODES_COMMENT,
+        };
+        // A clone of the descriptor has its lock.
+        self.file = text_file.replace(text, lock, || self.file.try_clone())?;
+        Ok(())
+    }
+
+    /// Derived from the file's own name, so servers in one folder do not meet there.
     fn temporary_path(&self) -> PathBuf {
         let mut path = self.path.clone().into_os_string();
         path.push(".tmp");
@@ -115,17 +126,18 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     }
 }
 
-fn write_locked(path: &Path, text: &[u8]) -> io::Result<File> {
-    let mut file = File::create(path)?;
-    lock(&file)?;
-    file.write_all(text)?;
-    file.sync_all()?;
-    Ok(file)
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+    use std::ffi::CString;
+    use std::os::unix::ffi::OsStrExt as _;
+
+    /// Makes a pipe with a name.
+    pub fn make_pipe(path: &Path) {
+        let path = CString::new(path.as_os_str().as_bytes()).expect("no NUL byte");
+        // SAFETY: the path ends in a NUL byte and lives for the call.
+        assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
+    }
 
     fn path_in(dir: &tempfile::TempDir) -> PathBuf {
         dir.path().join("nodes.conf")
@@ -160,6 +172,23 @@ mod tests {
         }
         drop(file);
         open(&path);
+    }
+
+    #[test]
+    fn a_link_stays_and_a_pipe_is_refused() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let (link, real) = (path_in(&dir), dir.path().join("real"));
+        std::os::unix::fs::symlink("real", &link).expect("the name is free");
+        let (mut file, _) = open(&link);
+        file.replace(b"x\n").expect("saved");
+        assert_eq!(fs::read(&real).expect("read"), b"x\n");
+        assert!(fs::symlink_metadata(&link).expect("it is there").is_symlink());
+        for path in [&link, &real] {
+            assert!(matches!(NodesFile::open(path), Err(NodesFileError::Locked(_))));
+        }
+        let pipe = dir.path().join("pipe");
+        make_pipe(&pipe);
+        assert!(matches!(NodesFile::open(&pipe), Err(NodesFileError::Io(..))));
     }
 
     #[test]

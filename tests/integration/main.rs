@@ -12,6 +12,7 @@ mod cluster;
 mod config;
 mod connection;
 mod damaged_commands;
+mod files;
 mod hostile_bus;
 mod info;
 mod limits;

@@ -35,6 +35,8 @@ pub struct TestServer {
     program: Program,
     port: u16,
     folder: TempDir,
+    /// The tool that starts the server, if there is one, and the server.
+    words: Vec<OsString>,
 }
 
 impl TestServer {
@@ -47,11 +49,11 @@ impl TestServer {
         Self::start_in(tempfile::tempdir().expect("a folder"), options)
     }
 
-    /// Starts a server under a tool, as in `&["valgrind", "--tool=callgrind"]`.
-    #[allow(dead_code, reason = "tests/budget.rs uses it")]
+    /// Starts a server under a tool, as in `&["valgrind", "--tool=callgrind"]`, which becomes
+    /// the server or ends with it. It is started again under it as well.
+    #[allow(dead_code, reason = "not every test that uses this file uses tools")]
     pub fn start_under(tool: &[&str], options: &[&str]) -> Self {
-        let words = tool.iter().map(Into::into).chain([server_path()]).collect::<Vec<_>>();
-        Self::start_words(&words, tempfile::tempdir().expect("a folder"), options)
+        Self::start_under_in(tool, tempfile::tempdir().expect("a folder"), options)
     }
 
     /// Starts a server from a file `disque.conf` in its folder, and further options.
@@ -63,16 +65,18 @@ impl TestServer {
 
     /// Starts a server in a folder with files that are there already.
     pub fn start_in(folder: TempDir, options: &[&str]) -> Self {
-        Self::start_words(&[server_path()], folder, options)
+        Self::start_under_in(&[], folder, options)
     }
 
-    fn start_words(words: &[OsString], folder: TempDir, options: &[&str]) -> Self {
+    /// Starts a server under a tool in a folder with files that are there already.
+    pub fn start_under_in(tool: &[&str], folder: TempDir, options: &[&str]) -> Self {
+        let words: Vec<OsString> = tool.iter().map(Into::into).chain([server_path()]).collect();
         let log = || std::fs::read_to_string(folder.path().join("log")).unwrap_or_default();
         for _ in 0..PORTS_TRIED {
             let port = free_port();
-            let mut program = start(words, folder.path(), port, options);
+            let mut program = start(&words, folder.path(), port, options);
             if serves(&mut program, port) {
-                return Self { program, port, folder };
+                return Self { program, port, folder, words };
             }
             // Another process took the port meanwhile, or the options are wrong.
             assert!(log().contains("in use"), "the server did not start:\n{}", log());
@@ -82,7 +86,7 @@ impl TestServer {
 
     /// Starts a server that has ended again, in its folder and on its port.
     pub fn start_again(&mut self, options: &[&str]) {
-        self.program = start(&[server_path()], self.folder.path(), self.port, options);
+        self.program = start(&self.words, self.folder.path(), self.port, options);
         assert!(serves(&mut self.program, self.port), "the server did not start again");
     }
 

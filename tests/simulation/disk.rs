@@ -341,7 +341,7 @@ impl disk::Disk for Disk {
         Ok((self.file(inode), len))
     }
 
-    fn create(&mut self, path: &Path) -> io::Result<File> {
+    fn create(&mut self, path: &Path, _successor_of: &Path) -> io::Result<File> {
         let mut device = self.0.borrow_mut();
         let inode = device.new_inode();
         device.change_names(|names| names.insert(path.into(), inode));
