@@ -38,6 +38,8 @@ pub enum Outcome {
     /// A slice of a long command is done: call it again with the same arguments, after
     /// others had their turn.
     Again,
+    /// nodes.conf is to be saved; whoever drives the engine answers then.
+    SaveNodes,
 }
 
 pub type CommandResult = Result<Outcome, CommandError>;

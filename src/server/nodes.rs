@@ -4,11 +4,14 @@
 //! again until it works: the server can do without, but its next start could not know
 //! the cluster.
 
+use std::io;
 use std::path::Path;
 
 use super::Server;
 use crate::base::ids::NodeId;
+use crate::base::reason::reason;
 use crate::base::time::MonoMs;
+use crate::engine::command::Call;
 use crate::proto::bus::NodeFlags;
 use crate::proto::nodes_conf::{self, NodeLine};
 use crate::store::nodes_file::NodesFile;
@@ -39,9 +42,11 @@ impl Nodes {
         self.save_again_at.unwrap_or(MonoMs::NEVER)
     }
 
-    fn save(&mut self, now: MonoMs, text: &[u8]) {
-        let path = self.file.path().display().to_string();
-        match self.file.replace(text) {
+    /// Writes the file. What failed is tried again later.
+    fn save(&mut self, now: MonoMs, text: &[u8]) -> io::Result<()> {
+        let saved = self.file.replace(text);
+        let path = self.file.path().display();
+        match &saved {
             Ok(()) => {
                 if self.save_again_at.take().is_some() {
                     log::warn!("{path} is saved again");
@@ -54,6 +59,7 @@ impl Nodes {
                 self.save_again_at = Some(now.plus_ms(SAVE_AGAIN_MS));
             }
         }
+        saved
     }
 }
 
@@ -63,12 +69,29 @@ pub fn my_id(lines: &[NodeLine]) -> Option<NodeId> {
 }
 
 impl Server {
-    /// Writes nodes.conf where the engine wishes it, or where that failed before.
+    /// Writes nodes.conf where the engine requests it, or where that failed before.
     pub(super) fn save_nodes(&mut self) {
-        let now = self.clock.now.mono;
-        let is_wished = std::mem::take(&mut self.engine.out.save_nodes);
-        if is_wished || self.nodes.next_timeout() <= now {
-            self.nodes.save(now, &self.engine.nodes_conf());
+        if self.engine.out.save_nodes || self.nodes.next_timeout() <= self.clock.now.mono {
+            // It is logged, and tried again.
+            let _ = self.save_nodes_now();
+        }
+    }
+
+    fn save_nodes_now(&mut self) -> io::Result<()> {
+        self.engine.out.save_nodes = false;
+        self.nodes.save(self.clock.now.mono, &self.engine.nodes_conf())
+    }
+
+    /// CLUSTER SAVECONFIG -> OK once nodes.conf is on the disk, or an error.
+    pub(super) fn save_nodes_for(&mut self, call: &Call<'_>) {
+        let saved = self.save_nodes_now();
+        let mut reply = self.reply(call);
+        match saved {
+            Ok(()) => reply.status("OK"),
+            Err(e) => {
+                let reason = reason(&e);
+                reply.error(format!("ERR error saving the cluster node config: {reason}"));
+            }
         }
     }
 }

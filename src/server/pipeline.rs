@@ -231,7 +231,7 @@ impl Server {
         self.show_monitors(place, call);
         match self.call(place, call) {
             Outcome::Again => Ran::Again { place },
-            Outcome::Done | Outcome::Blocked => Ran::Done,
+            Outcome::Done | Outcome::Blocked | Outcome::SaveNodes => Ran::Done,
         }
     }
 
@@ -244,6 +244,9 @@ impl Server {
             Implementation::Server(command) => (command.run)(self, call),
         };
         self.watchdog.runs(None);
+        if outcome == Outcome::SaveNodes {
+            self.save_nodes_for(call);
+        }
         if outcome == Outcome::Blocked
             && let Some(client) = self.client_mut(call.client)
         {

@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
 use disque::proto::reply_reader::Value;
 
-use crate::support::{Client, TestServer, eventually, integer, status, text};
+use crate::support::{Client, TestServer, error, eventually, integer, status, text};
 
 /// A tool that mounts something as the script says and becomes the server. Whoever is not
 /// root needs namespaces of users for it.
@@ -191,6 +191,20 @@ fn files_with_jobs_and_nodes_are_not_for_everybody() {
         let mode = fs::metadata(server.folder().join(name)).expect("it is there").mode();
         assert_eq!(mode & 0o777, 0o644, "{name}");
     }
+}
+
+#[test]
+fn cluster_saveconfig_says_when_the_file_could_not_be_saved() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    let in_the_way = server.folder().join("nodes.conf.tmp");
+    fs::create_dir(&in_the_way).expect("the name is free");
+    let refused = error("ERR error saving the cluster node config: Is a directory");
+    client.send("CLUSTER SAVECONFIG\r\nPING\r\n");
+    assert_eq!(client.reply(), refused);
+    assert_eq!(client.reply(), status("PONG"));
+    fs::remove_dir(&in_the_way).expect("it is empty");
+    assert_eq!(client.call("CLUSTER SAVECONFIG"), status("OK"));
 }
 
 #[test]

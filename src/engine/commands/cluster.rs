@@ -116,10 +116,10 @@ fn info(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     Ok(Outcome::Done)
 }
 
-/// CLUSTER SAVECONFIG -> OK; nodes.conf is written before the reply goes out.
-fn save_config(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
-    engine.out.save_nodes = true;
-    ok(engine, call)
+/// CLUSTER SAVECONFIG -> OK once nodes.conf is on the disk, or an error. Whoever drives the
+/// engine answers.
+fn save_config(_: &mut Engine, _: &Call<'_>) -> CommandResult {
+    Ok(Outcome::SaveNodes)
 }
 
 /// CLUSTER FORGET id -> OK. Jobs may still name the node.
