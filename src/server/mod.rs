@@ -16,7 +16,7 @@
 //! | [`client`], `pipeline` | a client, from its arrival to its end; its requests |
 //! | [`command_table`], `gates`, `eviction` | which commands there are, and what lets them run |
 //! | `bus` | links to other nodes |
-//! | `lanes`, [`persistence`], [`nodes`] | what the engine emitted goes out |
+//! | `lanes`, [`persistence`], [`nodes`], `working_dir` | what the engine emitted goes out, and to where |
 //! | `cron`, [`clock`] | recurring work, time |
 //! | [`config`], [`config_file`], [`command_line`] | settings |
 //! | [`info`], [`stats`], [`slowlog`], [`latency`], [`monitor`] | what operators see |
@@ -55,6 +55,7 @@ pub mod slowlog;
 pub mod stats;
 pub mod version;
 pub mod watchdog;
+mod working_dir;
 
 use std::fs;
 use std::io;

@@ -14,7 +14,7 @@ use crate::base::time::MonoMs;
 use crate::engine::command::Call;
 use crate::proto::bus::NodeFlags;
 use crate::proto::nodes_conf::{self, NodeLine};
-use crate::store::nodes_file::NodesFile;
+use crate::store::nodes_file::{NodesFile, NodesFileError};
 
 /// How long after a failed save the next is tried, in ms.
 const SAVE_AGAIN_MS: u64 = 1000;
@@ -30,7 +30,13 @@ impl Nodes {
     /// Locks and reads the file; without one there are no lines. An error is the sentence
     /// to exit with.
     pub fn open(path: &Path) -> Result<(Self, Vec<NodeLine>), String> {
-        let (file, text) = NodesFile::open(path).map_err(|e| e.to_string())?;
+        Self::read(NodesFile::open(path))
+    }
+
+    fn read(
+        opened: Result<(NodesFile, Vec<u8>), NodesFileError>,
+    ) -> Result<(Self, Vec<NodeLine>), String> {
+        let (file, text) = opened.map_err(|e| e.to_string())?;
         let lines = nodes_conf::parse(&text).map_err(|e| {
             format!("The cluster's file {} cannot be read: {e}", file.path().display())
         })?;
@@ -60,6 +66,22 @@ impl Nodes {
             }
         }
         saved
+    }
+
+    /// Goes on with another file, which says the same from now on, and gives up the present
+    /// one. Refused when the other one is in use, or is another node's.
+    fn move_to(&mut self, path: &Path, me: &NodeId, text: &[u8]) -> Result<(), String> {
+        let (mut nodes, lines) = match NodesFile::open(path) {
+            // It may be the present one under another name.
+            Err(NodesFileError::Locked(_)) if self.file.is_at(path) => return Ok(()),
+            opened => Self::read(opened)?,
+        };
+        if my_id(&lines).is_some_and(|id| id != *me) {
+            return Err(format!("{} is another node's", nodes.file.path().display()));
+        }
+        nodes.file.replace(text).map_err(|e| reason(&e))?;
+        *self = nodes;
+        Ok(())
     }
 }
 
@@ -94,6 +116,13 @@ impl Server {
             }
         }
     }
+
+    /// Goes on with the cluster's file of another working directory.
+    pub(super) fn move_nodes(&mut self, dir: &Path) -> Result<(), String> {
+        let path = dir.join(&self.config.cluster_config_file);
+        let me = *self.engine.cluster().my_id();
+        self.nodes.move_to(&path, &me, &self.engine.nodes_conf())
+    }
 }
 
 #[cfg(test)]
@@ -109,12 +138,12 @@ mod tests {
         assert_eq!((lines.len(), my_id(&lines)), (0, None));
         let in_the_way = dir.path().join("nodes.conf.tmp");
         fs::create_dir(&in_the_way).expect("created");
-        nodes.save(MonoMs(5000), b"x");
+        nodes.save(MonoMs(5000), b"x\n").expect_err("the temporary name is taken");
         assert_eq!(nodes.next_timeout(), MonoMs(6000));
         fs::remove_dir(&in_the_way).expect("removed");
-        nodes.save(MonoMs(6000), b"x");
+        nodes.save(MonoMs(6000), b"x\n").expect("the way is free");
         assert_eq!(nodes.next_timeout(), MonoMs::NEVER);
-        assert_eq!(fs::read(&path).expect("read"), b"x");
+        assert_eq!(fs::read(&path).expect("read"), b"x\n");
     }
 
     #[test]

@@ -402,6 +402,17 @@ impl Server {
         Ok(())
     }
 
+    /// Goes on with the append only file of another working directory: one that is on is
+    /// written there, and until that is done records still go to the present one.
+    pub(super) fn move_aof(&mut self, dir: &Path) -> Result<(), String> {
+        self.persist();
+        let path = path_in(dir, &self.config).map_err(|e| reason(&e))?;
+        self.persistence.rewrite_from = 0;
+        self.persistence.aof.move_to(self.clock.now.mono, path).map_err(|e| reason(&e))?;
+        self.tell_engine();
+        Ok(())
+    }
+
     /// Begins a rewrite if it is time for one, and adds some of the engine's jobs to the
     /// one under way.
     fn rewrite_some(&mut self) {

@@ -127,6 +127,8 @@ pub struct Aof<D: Disk = DiskThread> {
     /// There is one if and only if the state is `On`.
     current: Option<AppendFile<D::File>>,
     base_len: u64,
+    /// The current file is not the one under the path, which is yet to be written.
+    is_elsewhere: bool,
     sync: BackgroundSync,
     write_error: Option<io::Error>,
     written_at: MonoMs,
@@ -146,6 +148,7 @@ impl<D: Disk> Aof<D> {
             state: AofState::Off,
             current: None,
             base_len: 0,
+            is_elsewhere: false,
             sync: BackgroundSync::default(),
             write_error: None,
             written_at: MonoMs(0),
@@ -204,9 +207,30 @@ impl<D: Disk> Aof<D> {
             self.disk.submit(DiskTask::Close(current.into_file()));
         }
         self.state = AofState::Off;
+        self.is_elsewhere = false;
         self.write_error = None;
         self.sync =
             BackgroundSync { delayed_count: self.sync.delayed_count, ..BackgroundSync::default() };
+    }
+
+    /// Goes on under another path. When it is on, the file there is the result of a rewrite
+    /// that begins now, and until that is done records go to the present one. After an error
+    /// nothing has changed but that a rewrite under way has ended unfinished.
+    pub fn move_to(&mut self, now: MonoMs, path: PathBuf) -> io::Result<()> {
+        if path == self.path {
+            return Ok(());
+        }
+        self.abandon_rewrite();
+        let old = std::mem::replace(&mut self.path, path);
+        if self.state == AofState::Off {
+            return Ok(());
+        }
+        let begun = self.begin_rewrite(now);
+        match begun {
+            Ok(()) => self.is_elsewhere = true,
+            Err(_) => self.path = old,
+        }
+        begun
     }
 
     /// Takes the records of one loop turn, of which there may be none. An error means
@@ -336,7 +360,7 @@ impl<D: Disk> Aof<D> {
 impl<D: Disk> Aof<D> {
     /// Whether there is no file before a rewrite works, or none that can be trusted.
     fn needs_rewrite(&self) -> bool {
-        self.state == AofState::WaitRewrite || self.sync.error.is_some()
+        self.state == AofState::WaitRewrite || self.is_elsewhere || self.sync.error.is_some()
     }
 
     fn waits_for_rewrite(&self) -> bool {
@@ -425,6 +449,7 @@ impl<D: Disk> Aof<D> {
         }
         self.base_len = file.len();
         self.state = AofState::On;
+        self.is_elsewhere = false;
         // Whatever the thread has to say of the old file does not matter any more.
         self.sync = BackgroundSync {
             is_due: true,

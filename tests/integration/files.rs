@@ -3,10 +3,11 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::Path;
 
 use disque::proto::reply_reader::Value;
 
-use crate::support::{Client, TestServer, error, eventually, integer, status, text};
+use crate::support::{Client, TestServer, bulk, error, eventually, integer, status, text};
 
 /// A tool that mounts something as the script says and becomes the server. Whoever is not
 /// root needs namespaces of users for it.
@@ -205,6 +206,51 @@ fn cluster_saveconfig_says_when_the_file_could_not_be_saved() {
     assert_eq!(client.reply(), status("PONG"));
     fs::remove_dir(&in_the_way).expect("it is empty");
     assert_eq!(client.call("CLUSTER SAVECONFIG"), status("OK"));
+}
+
+#[test]
+fn no_server_goes_into_the_folder_of_another_one() {
+    let (server, other) = (TestServer::start(), TestServer::start());
+    let file = other.folder().join("nodes.conf");
+    let inode = |path: &Path| fs::metadata(path).expect("it is there").ino();
+    let before = inode(&file);
+    let mut client = server.client();
+    let dir = other.folder().to_str().expect("a text");
+    let Value::Error(refusal) = client.call(&format!("CONFIG SET dir {dir}")) else {
+        panic!("it is refused")
+    };
+    let refusal = String::from_utf8_lossy(&refusal).into_owned();
+    assert!(refusal.starts_with("ERR Changing directory: The cluster's file"), "{refusal}");
+    assert!(refusal.contains("is in use by another server"), "{refusal}");
+    assert_eq!(client.call("CLUSTER SAVECONFIG"), status("OK"));
+    assert_eq!(inode(&file), before);
+    let own = server.folder().canonicalize().expect("it is there");
+    let Value::Array(shown) = client.call("CONFIG GET dir") else { panic!("a pair") };
+    assert_eq!(shown[1], bulk(own.to_str().expect("a text")));
+}
+
+#[test]
+fn a_server_takes_its_cluster_and_its_jobs_to_another_folder() {
+    let mut server =
+        TestServer::start_with_config("appendonly yes\n", &["--auto-aof-rewrite-percentage", "0"]);
+    let mut client = server.client();
+    let id = my_id(&mut client);
+    let job = text(client.call("ADDJOB q body 0 RETRY 100"));
+    let new = server.folder().join("new");
+    fs::create_dir(&new).expect("the name is free");
+    assert_eq!(client.call("CONFIG SET dir new"), status("OK"));
+    assert_eq!(client.call("CONFIG REWRITE"), status("OK"));
+    eventually(|| new.join("disque.aof").exists(), |&is_there| is_there);
+    assert!(new.join("nodes.conf").exists());
+    let late = text(client.call("ADDJOB q late 0 RETRY 100"));
+    server.stop_by(libc::SIGKILL);
+    server.start_again(&[]);
+    let mut client = server.client();
+    eventually(|| info(&mut client, "loading"), |loading| loading == "0");
+    assert_eq!(my_id(&mut client), id);
+    for job in [job, late] {
+        assert!(matches!(client.call(&format!("SHOW {job}")), Value::Array(_)), "{job}");
+    }
 }
 
 #[test]

@@ -6,8 +6,8 @@
 //! too. Adding a directive is a field in [`Config`] and a row here.
 
 use std::fs::{self, OpenOptions};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::{env, io};
 
 use super::form::{Choice as _, DirectiveValue, Field as _, ValueForm};
 use super::{AppendFsync, Config, LogLevel, MaxmemoryPolicy, SyslogFacility};
@@ -559,8 +559,9 @@ fn find_working_dir(config: &mut Config, dir_before: &Path) -> Result<(), String
 
 fn change_working_dir(server: &mut Server, next: &mut Config) -> Result<(), String> {
     next.dir = working_dir(&server.config.dir.join(&next.dir))
-        .and_then(|dir| env::set_current_dir(&dir).map(|()| dir))
-        .map_err(|e| format!("Changing directory: {}", reason(&e)))?;
+        .map_err(|e| reason(&e))
+        .and_then(|dir| server.change_dir(&dir).map(|()| dir))
+        .map_err(|reason| format!("Changing directory: {reason}"))?;
     Ok(())
 }
 
