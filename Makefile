@@ -83,6 +83,10 @@ mutants: $(CARGO_MUTANTS) ## Break the code in one way after the other and see w
 		--output $(CARGO_TARGET_DIR)/mutants --profile release --caught \
 		-- --locked --lib --test simulation --test integration -- $(MUTANTS_SKIP:%=--skip %)
 
+.PHONY: power-loss
+power-loss: ## Start servers on what losses of power leave of a disk; POINTS=n losses a run, SEED=n repeats one
+	POINTS=$${POINTS:-1000} $(CARGO) test $(BUILD) --test power_loss
+
 .PHONY: bench
 bench: all ## Measure beside the C server at DISQUE_C, Redis and beanstalkd; ARGS=--list
 	bench/compare $(ARGS)

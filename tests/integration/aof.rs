@@ -230,6 +230,28 @@ fn a_cut_off_tail_is_cut_with_a_warning() {
 }
 
 #[test]
+fn a_copy_that_was_not_written_is_not_confirmed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::os::unix::fs::symlink("/dev/full", folder.path().join("disque.aof"))
+        .expect("the name is free");
+    let options = ["--appendonly", "yes", "--appendfsync", "always"];
+    let mut full = TestServer::start_in(folder, &options);
+    let server = TestServer::start_with(&options);
+    let mut client = server.client();
+    assert_eq!(client.call(&format!("CLUSTER MEET 127.0.0.1 {}", full.port())), status("OK"));
+    // Both ways: a copy goes one, its confirmation the other.
+    for mut client in [server.client(), full.client()] {
+        let is_whole = |nodes: &String| nodes.matches(" connected\n").count() == 2;
+        eventually(|| text(client.call("CLUSTER NODES")), is_whole);
+    }
+    let Value::Error(reply) = client.call("ADDJOB q body 1000 REPLICATE 2") else {
+        panic!("nobody has a second copy")
+    };
+    assert!(reply.starts_with(b"NOREPL"), "{}", reply.escape_ascii());
+    assert_eq!(full.wait().code(), Some(1));
+}
+
+#[test]
 fn a_full_disk_stops_producers_and_lets_consumers_drain() {
     // Nothing fits on this device.
     let folder = tempfile::tempdir().expect("a folder");
