@@ -60,6 +60,11 @@ impl Engine {
         gossip: Gossip<'_>,
     ) {
         self.with_cluster(|cluster, cx| cluster.heartbeat(cx, (link, ends), header, kind, gossip));
+        if kind == GossipKind::Ping
+            && let Some(node) = self.cluster.known_sender(header)
+        {
+            self.restored.note_ping(node);
+        }
     }
 
     pub(super) fn on_fail(&mut self, from: NodeRef, about: NodeId) {

@@ -46,6 +46,7 @@ pub mod outbox;
 pub mod queue;
 pub mod records;
 pub mod replication;
+pub mod restored;
 pub mod timer;
 mod view;
 pub mod your_jobs;
@@ -73,6 +74,7 @@ use jobs::{JobRef, Jobs};
 use outbox::{ConnectToken, Outbox};
 use queue::Queues;
 use records::Storage;
+use restored::Restored;
 use timer::{Timer, TimerTable};
 
 /// Idle queues are searched for among this many at a time.
@@ -96,6 +98,7 @@ pub struct Engine {
     jobs: Jobs,
     ack_only: AckOnlyJobs,
     ack_resend: AckResend,
+    restored: Restored,
     queues: Queues,
     blocked: Blocked,
     cluster: Cluster,
@@ -123,6 +126,7 @@ impl Engine {
             jobs: Jobs::new(job_key, now.mono),
             ack_only: AckOnlyJobs::default(),
             ack_resend: AckResend::default(),
+            restored: Restored::default(),
             queues: Queues::new(queue_key),
             blocked: Blocked::default(),
             timers: TimerTable::new(now.mono),
@@ -239,7 +243,7 @@ impl Engine {
 impl Engine {
     /// The point in time at which something is due.
     pub fn next_timeout(&self) -> MonoMs {
-        if !self.ack_resend.is_over() {
+        if !self.ack_resend.is_over() || self.has_restored_to_announce() {
             return self.now.mono;
         }
         let ask_at = self.jobs.first_ask().map_or(MonoMs::NEVER, |(at, _)| at);
@@ -306,7 +310,9 @@ impl Engine {
             } else if let Some(id) = self.ack_only.pop_due(now) {
                 budget -= 1;
                 self.collect_ack_only_due(id);
-            } else if self.resend_some_acks(&mut budget) == More::No {
+            } else if self.resend_some_acks(&mut budget) == More::No
+                && self.announce_some_restored(&mut budget) == More::No
+            {
                 return More::No;
             }
         }

@@ -191,6 +191,7 @@ impl Engine {
         let was_queued = record.state == JobState::Queued.number();
         if was_queued && !new.is_spent() && self.config.enqueue_at_load == EnqueueAtLoad::Yes {
             self.register_queued(new);
+            self.restored.note_job();
         } else {
             self.register(new);
         }
@@ -203,13 +204,38 @@ impl Engine {
         for _ in 0..max {
             let Some(r) = self.jobs.next_from(slot) else { return (slot, More::No) };
             slot = r.slot() + 1;
-            let job = &self.jobs[r];
-            if (job.is_active() && !job.is_spent()) || job.is_queued() {
+            if self.jobs[r].is_for_file() {
                 self.view().write_loadjob(r, out);
             }
         }
         (slot, More::Yes)
     }
+
+    /// Counts the jobs that end with this process when there is no file to hold them. Visits
+    /// all jobs.
+    pub fn count_unwritten(&self) -> Unwritten {
+        let mut unwritten = Unwritten::default();
+        for (r, _) in self.jobs.iter().filter(|(_, job)| job.is_for_file()) {
+            unwritten.jobs += 1;
+            unwritten.without_copy += usize::from(self.jobs.may_have(r) == [ME]);
+        }
+        unwritten
+    }
+}
+
+impl Job {
+    /// Whether the append only file holds the job: it was promised and is not over.
+    fn is_for_file(&self) -> bool {
+        (self.is_active() && !self.is_spent()) || self.is_queued()
+    }
+}
+
+/// Jobs that only memory has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unwritten {
+    pub jobs: usize,
+    /// Of these, how many no other node may have.
+    pub without_copy: usize,
 }
 
 impl View<'_> {

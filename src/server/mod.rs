@@ -192,7 +192,8 @@ impl Server {
             Some(me) => me,
             None => NodeId::from_random(random()?),
         };
-        let mut engine = Engine::new(config.for_engine(), me, random()?, clock.now);
+        let engine_config = config.for_engine(persistence.enqueue_at_load(&config));
+        let mut engine = Engine::new(engine_config, me, random()?, clock.now);
         engine.load_nodes(clock.now, &lines);
         engine.out.save_nodes = lines.is_empty();
         let mut server = Self {
@@ -263,6 +264,7 @@ impl Server {
             while !self.is_ending {
                 self.turn(&mut events)?;
             }
+            self.leave_queues();
             Ok(())
         });
         match panic::catch_unwind(turns) {
@@ -363,7 +365,8 @@ impl Server {
     pub fn set_config(&mut self, config: Config) {
         self.config = config;
         self.persistence.set_config(&self.config);
-        self.engine.set_config(self.clock.now, self.config.for_engine());
+        let enqueue_at_load = self.persistence.enqueue_at_load(&self.config);
+        self.engine.set_config(self.clock.now, self.config.for_engine(enqueue_at_load));
         // Without a limit no command measures any more, and the last level would stay.
         self.measure_memory();
     }

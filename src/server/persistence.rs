@@ -24,6 +24,7 @@ use crate::base::reason::reason;
 use crate::base::time::{MonoMs, Now};
 use crate::engine::More;
 use crate::engine::command::{Call, Outcome};
+use crate::engine::config::EnqueueAtLoad;
 use crate::engine::records::Storage;
 use crate::store::aof::{
     Aof, AofOptions, AofState, IncrementalSync, SyncDuringRewrite, SyncPolicy,
@@ -31,7 +32,7 @@ use crate::store::aof::{
 use crate::store::aof_load::{AofReader, LoadError, LoadProgress};
 use crate::store::aof_rewrite::{RecordStream, remove_leftovers};
 use crate::store::fsync::{DiskThread, Wake};
-use crate::store::replacement;
+use crate::store::{replacement, stop_note};
 
 pub(super) static COMMANDS: &[ServerCommand] = &[row("bgrewriteaof", bgrewriteaof)];
 
@@ -60,6 +61,8 @@ pub struct Persistence {
 pub struct Load {
     pub reader: AofReader<File>,
     pub begun_at: Now,
+    /// The file was left by a planned stop, and jobs go back into their queues.
+    restores_queues: bool,
 }
 
 impl Persistence {
@@ -78,7 +81,10 @@ impl Persistence {
         let mut persistence = Self { aof, load: None, rewrite_from: 0 };
         if config.appendonly || config.aof_enqueue_jobs_once {
             let reader = AofReader::open(path).map_err(|e| unreadable(&e))?;
-            persistence.load = reader.map(|reader| Load { reader, begun_at: now });
+            if let Some(reader) = reader {
+                let restores_queues = persistence.take_stop_note() && config.aof_restore_queues;
+                persistence.load = Some(Load { reader, begun_at: now, restores_queues });
+            }
         }
         if config.appendonly && persistence.load.is_none() {
             persistence.open()?;
@@ -89,6 +95,25 @@ impl Persistence {
     fn open(&mut self) -> Result<(), String> {
         let path = self.aof.path().display().to_string();
         self.aof.open().map_err(|e| format!("Can't open the append only file {path}: {e}"))
+    }
+
+    /// Takes the note of a planned stop, and tells whether there was one that counts. It must
+    /// not count again: if it cannot be removed, it does not count at all.
+    fn take_stop_note(&mut self) -> bool {
+        let path = self.aof.path().to_owned();
+        stop_note::take(self.aof.disk(), &path).unwrap_or_else(|e| {
+            log::warn!("Can't take the note of a planned stop, jobs wait for their retry: {e}");
+            false
+        })
+    }
+
+    /// Whether jobs of the file go back into their queues.
+    pub fn enqueue_at_load(&self, config: &Config) -> EnqueueAtLoad {
+        let restores_queues = self.load.as_ref().is_some_and(|load| load.restores_queues);
+        match config.aof_enqueue_jobs_once || restores_queues {
+            true => EnqueueAtLoad::Yes,
+            false => EnqueueAtLoad::No,
+        }
     }
 
     /// Why records are not safe at the moment, if so, as the C server words it.
@@ -176,7 +201,7 @@ impl Server {
     /// error is the sentence to exit with.
     pub(super) fn begin_loading(&mut self) -> Result<(), String> {
         self.tell_engine();
-        if self.persistence.is_loading() { Ok(()) } else { self.turn_off_enqueue_once() }
+        if self.persistence.is_loading() { Ok(()) } else { self.end_enqueueing() }
     }
 
     /// Loads for a while. An error is the sentence to exit with.
@@ -206,10 +231,13 @@ impl Server {
             elapsed_ms / 1000,
             elapsed_ms % 1000
         );
+        if load.restores_queues {
+            log::info!("The stop was planned: jobs are in their queues again");
+        }
         if self.config.appendonly {
             self.persistence.open()?;
         }
-        self.turn_off_enqueue_once()?;
+        self.end_enqueueing()?;
         self.tell_engine();
         banner::show_ready(&self.config);
         Ok(())
@@ -239,14 +267,16 @@ impl Server {
         cut.map_err(|e| format!("Can't cut the append only file {shown}: {e}"))
     }
 
-    /// The directive aof-enqueue-jobs-once has had its effect: it goes off, here and in its
-    /// file, before any client can fetch a job.
+    /// From now on jobs wait for their retry when they are loaded. The directive
+    /// aof-enqueue-jobs-once has had its effect: it goes off, here and in its file, before any
+    /// client can fetch a job.
+    fn end_enqueueing(&mut self) -> Result<(), String> {
+        let was_once = std::mem::take(&mut self.config.aof_enqueue_jobs_once);
+        self.engine.set_config(self.clock.now, self.config.for_engine(EnqueueAtLoad::No));
+        if was_once { self.turn_off_enqueue_once() } else { Ok(()) }
+    }
+
     fn turn_off_enqueue_once(&mut self) -> Result<(), String> {
-        if !self.config.aof_enqueue_jobs_once {
-            return Ok(());
-        }
-        self.config.aof_enqueue_jobs_once = false;
-        self.engine.set_config(self.clock.now, self.config.for_engine());
         if let Some(path) = &self.config.config_file {
             match config_file::rewrite(path, &self.config) {
                 Ok(()) => {
@@ -372,17 +402,44 @@ impl Server {
         let aof = &mut self.persistence.aof;
         aof.finish().map_err(|e| format!("the append only file cannot be written: {e}"))?;
         if rewrite == RewriteFirst::Yes {
-            let mut from_slot = 0;
-            let engine = &self.engine;
-            let written = aof.rewrite_at_once(|out| {
-                let (slot, more) = engine.rewrite_slice(from_slot, REWRITTEN_AT_ONCE, out);
-                from_slot = slot;
-                if more == More::Yes { RecordStream::GoesOn } else { RecordStream::Ends }
-            });
-            written.map_err(|e| format!("the append only file cannot be rewritten: {e}"))?;
+            self.rewrite_at_once()
+                .map_err(|e| format!("the append only file cannot be rewritten: {e}"))?;
         }
         self.tell_engine();
         Ok(())
+    }
+
+    fn rewrite_at_once(&mut self) -> io::Result<()> {
+        let mut from_slot = 0;
+        let engine = &self.engine;
+        self.persistence.aof.rewrite_at_once(|out| {
+            let (slot, more) = engine.rewrite_slice(from_slot, REWRITTEN_AT_ONCE, out);
+            from_slot = slot;
+            if more == More::Yes { RecordStream::GoesOn } else { RecordStream::Ends }
+        })
+    }
+
+    /// The last that a server does that was told to end: leaves the queues to the next start,
+    /// if that is wanted. Whatever fails here, the jobs are safe; the queued ones come back
+    /// within their retry then.
+    pub(super) fn leave_queues(&mut self) {
+        let is_left = match &self.persistence.load {
+            // Nothing has happened to what the last stop left.
+            Some(load) if load.restores_queues => self.leave_stop_note(),
+            Some(_) => return,
+            None if !self.config.aof_restore_queues => return,
+            None if self.persistence.aof.state() != AofState::On => return,
+            None => self.rewrite_at_once().and_then(|()| self.leave_stop_note()),
+        };
+        match is_left {
+            Ok(()) => log::info!("The queues are left to the next start"),
+            Err(e) => log::warn!("Can't leave the queues to the next start: {e}"),
+        }
+    }
+
+    fn leave_stop_note(&mut self) -> io::Result<()> {
+        let path = self.persistence.aof.path().to_owned();
+        stop_note::leave(self.persistence.aof.disk(), &path)
     }
 }
 

@@ -4,6 +4,7 @@ use super::Server;
 use super::command_table::{ServerCommand, row};
 use crate::engine::command::{Call, Outcome};
 use crate::engine::error::CommandError;
+use crate::engine::records::{Storage, Unwritten};
 
 pub(super) static COMMANDS: &[ServerCommand] = &[row("shutdown", shutdown)];
 
@@ -20,9 +21,24 @@ impl Server {
     pub fn shut_down(&mut self, rewrite: RewriteFirst) -> Result<(), String> {
         log::warn!("The server is going down");
         self.persist_for_end(rewrite)?;
+        if rewrite == RewriteFirst::No && self.persistence.storage() == Storage::Off {
+            self.log_lost_jobs();
+        }
         self.close_listeners();
         self.end();
         Ok(())
+    }
+}
+
+impl Server {
+    fn log_lost_jobs(&self) {
+        let Unwritten { jobs, without_copy } = self.engine.count_unwritten();
+        if jobs > 0 {
+            log::warn!(
+                "The append only file is off: {jobs} jobs end with this server, {without_copy} of \
+                 them without a copy on another node"
+            );
+        }
     }
 }
 

@@ -162,6 +162,10 @@ impl<D: Disk> Aof<D> {
         &self.path
     }
 
+    pub fn disk(&mut self) -> &mut D {
+        &mut self.disk
+    }
+
     pub fn set_options(&mut self, options: AofOptions) {
         self.options = options;
     }

@@ -35,10 +35,28 @@ pub trait Disk {
 
     fn remove(&mut self, path: &Path) -> io::Result<()>;
 
+    /// Removes a file so that it is not there after a loss of power either.
+    fn remove_for_good(&mut self, path: &Path) -> io::Result<()>;
+
+    /// Reads a small file.
+    fn read(&mut self, path: &Path) -> io::Result<Vec<u8>>;
+
+    /// Tells which file is under a path.
+    fn identify(&mut self, path: &Path) -> io::Result<FileIdentity>;
+
     fn submit(&mut self, task: DiskTask<Self::File>) -> Ticket;
 
     /// The next event, if there is one by now.
     fn poll(&mut self) -> Option<DiskEvent>;
+}
+
+/// Which file it is, and in which state. Who writes to it makes it another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileIdentity {
+    pub len: u64,
+    pub inode: u64,
+    /// Seconds since 1970, and nanoseconds.
+    pub written_at: (i64, i64),
 }
 
 /// Tells the events of one task from those of another.

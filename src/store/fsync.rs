@@ -10,14 +10,14 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
-use super::disk::{Disk, DiskEvent, DiskFile, DiskTask, Ticket};
-use super::replacement::{self, NEW_FILE_MODE, sync_folder_of};
+use super::disk::{Disk, DiskEvent, DiskFile, DiskTask, FileIdentity, Ticket};
+use super::replacement::{self, NEW_FILE_MODE, folder_of, sync_folder_of};
 
 /// Called on the thread when there is an event.
 pub type Wake = Box<dyn Fn() + Send>;
@@ -79,6 +79,21 @@ impl Disk for DiskThread {
 
     fn remove(&mut self, path: &Path) -> io::Result<()> {
         fs::remove_file(path)
+    }
+
+    fn remove_for_good(&mut self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)?;
+        File::open(folder_of(path))?.sync_all()
+    }
+
+    fn read(&mut self, path: &Path) -> io::Result<Vec<u8>> {
+        fs::read(path)
+    }
+
+    fn identify(&mut self, path: &Path) -> io::Result<FileIdentity> {
+        let file = fs::metadata(path)?;
+        let written_at = (file.mtime(), file.mtime_nsec());
+        Ok(FileIdentity { len: file.len(), inode: file.ino(), written_at })
     }
 
     fn submit(&mut self, task: DiskTask<Arc<File>>) -> Ticket {

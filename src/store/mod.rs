@@ -7,6 +7,7 @@
 //! | [`aof_load`] | reads it at start |
 //! | [`aof_rewrite`] | writes its successor while it is in use |
 //! | [`rewrite_history`] | how rewrites went, and when the next one may begin |
+//! | [`stop_note`] | says that a stop was planned, and the queues are in the file |
 //! | [`disk`] | what these want of a disk |
 //! | [`fsync`] | the system's disk, and the thread that waits for it |
 //! | [`replacement`] | a new text, or file, in the place of an old one |
@@ -23,3 +24,4 @@ pub mod fsync;
 pub mod nodes_file;
 pub mod replacement;
 pub mod rewrite_history;
+pub mod stop_note;

@@ -21,6 +21,7 @@ mod memory;
 mod mesh;
 mod partition;
 mod pipeline;
+mod planned_restart;
 mod process;
 mod startup;
 mod support;

@@ -413,6 +413,19 @@ impl Sim {
         self.crash(node, Crash::Killed);
     }
 
+    /// SIGTERM or SHUTDOWN with aof-restore-queues, after which the process is gone, and maybe
+    /// the power. Tells whether the queues are left to the next start.
+    pub fn stop_as_planned(&mut self, node: usize, end: Crash) -> bool {
+        self.thaw(node);
+        if self.nodes[node].state == State::Down {
+            return false;
+        }
+        let Node { storage, engine, .. } = &mut self.nodes[node];
+        let left = storage.stop_as_planned(engine, self.now_ms);
+        self.crash(node, end);
+        left.is_ok()
+    }
+
     pub fn restart(&mut self, node: usize) {
         self.restart_with(node, EnqueueAtLoad::No);
     }

@@ -18,7 +18,7 @@ use disque::proto::reply_reader::Value;
 use crate::cluster::{Sim, seed_bytes};
 use crate::mishaps;
 use crate::node::State;
-use crate::storage::{AppendOnly, LostSince};
+use crate::storage::{AppendOnly, Crash, LostSince};
 
 const STEPS: u32 = 200;
 /// Jobs outlive the run.
@@ -86,8 +86,9 @@ impl Run {
             60..75 => self.acknowledge(),
             75..80 => self.give_back(),
             80..93 => self.sim.upset_disk(&mut self.rng, 0),
-            93..98 => self.sim.end_somehow(&mut self.rng, 0),
-            _ => self.restart_as_planned(),
+            93..97 => self.sim.end_somehow(&mut self.rng, 0),
+            97 => self.restart_as_planned(),
+            _ => self.stop_as_planned(),
         }
     }
 
@@ -279,6 +280,11 @@ impl Run {
         self.forget_losses();
         self.sim.restart_with(0, EnqueueAtLoad::Yes);
         self.client = self.sim.connect_client(0, Resp::V2);
+        self.compare(&ids, &before);
+    }
+
+    /// Every job is where it was.
+    fn compare(&mut self, ids: &[Vec<u8>], before: &[Option<Shown>]) {
         for (id, before) in ids.iter().zip(before) {
             let after = self.show(id);
             let story = &self.stories[id];
@@ -286,10 +292,41 @@ impl Run {
                 continue;
             }
             // One that was delivered for the only time is of no more use.
-            let expected = before.filter(|shown| {
+            let expected = before.clone().filter(|shown| {
                 !(story.is_at_most_once && shown.state == b"active" && story.ended_at.is_some())
             });
             assert_eq!(after, expected, "it is where it was: {story:?}");
+        }
+    }
+
+    /// SIGTERM with aof-restore-queues, and a start. The disk may fail, and the power when the
+    /// process is gone.
+    fn stop_as_planned(&mut self) {
+        if self.rng.below(4) > 0 {
+            self.sim.end_mishaps();
+            self.sim.run_for(3000);
+        }
+        let ids: Vec<Vec<u8>> = self.stories.keys().cloned().collect();
+        let before: Vec<Option<Shown>> = ids.iter().map(|id| self.show(id)).collect();
+        if self.sim.nodes[0].state == State::Down {
+            return;
+        }
+        let end = [Crash::Killed, Crash::PowerLost][self.rng.index(2)];
+        if !self.sim.stop_as_planned(0, end) {
+            // It starts as after a kill.
+            return;
+        }
+        self.forget_losses();
+        self.sim.end_mishaps();
+        self.sim.restart(0);
+        self.client = self.sim.connect_client(0, Resp::V2);
+        self.compare(&ids, &before);
+        if self.rng.below(2) == 0 {
+            // The note counts once.
+            self.sim.crash(0, Crash::Killed);
+            self.sim.restart(0);
+            self.client = self.sim.connect_client(0, Resp::V2);
+            assert_eq!(self.call("QLEN q"), Some(Value::Integer(0)), "as after a kill");
         }
     }
 

@@ -115,6 +115,10 @@ impl Node {
         let new_id = || NodeId::from_random(Rng::from_seed(seed).bytes());
         let id = me.map_or_else(new_id, |line| line.id);
         let config = self.engine.config().clone();
+        let enqueue_at_load = match self.storage.was_stopped_as_planned() {
+            true => EnqueueAtLoad::Yes,
+            false => enqueue_at_load,
+        };
         let loading = EngineConfig { enqueue_at_load, ..config.clone() };
         self.engine = Engine::new(loading, id, seed, now);
         self.engine.load_nodes(now, &lines);

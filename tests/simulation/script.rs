@@ -43,6 +43,7 @@
 //! > freeze A                   > thaw A
 //! > plain A                    it is to others as a C node, and they to it
 //! > crash A                    the process is killed; its disk stays
+//! > stop A                     it is told to end, with aof-restore-queues
 //! > restart A
 //! ```
 //!
@@ -186,6 +187,11 @@ impl Player {
             "crash" => {
                 self.clients.retain(|_, (node, _)| *node != node_of(&word(1)));
                 self.sim.crash(node_of(&word(1)), Crash::Killed);
+            }
+            "stop" => {
+                self.clients.retain(|_, (node, _)| *node != node_of(&word(1)));
+                let is_left = self.sim.stop_as_planned(node_of(&word(1)), Crash::PowerLost);
+                assert!(is_left, "the disk works");
             }
             "restart" => self.sim.restart(node_of(&word(1))),
             "plain" => self.sim.network.speak_plainly(node_of(&word(1))),

@@ -18,6 +18,7 @@ use disque::store::aof::{
 };
 use disque::store::aof_load::{AofReader, LoadProgress};
 use disque::store::aof_rewrite::RecordStream;
+use disque::store::stop_note;
 
 use crate::clock::Clock;
 use crate::disk::Disk;
@@ -276,6 +277,20 @@ impl Storage {
         self.unwritten_since = None;
         self.rewritten_at = sim_ms;
         Ok(())
+    }
+
+    /// The end of a process that was told to end, with aof-restore-queues. An error says that
+    /// it ends without leaving its queues to the next start.
+    pub fn stop_as_planned(&mut self, engine: &Engine, sim_ms: u64) -> io::Result<()> {
+        self.rewrite_at_once(engine, sim_ms)?;
+        stop_note::leave(&mut self.disk, Path::new(AOF_PATH))
+    }
+
+    /// Whether the start finds the queues as they were at the end. Asked for once, before the
+    /// file is loaded.
+    pub fn was_stopped_as_planned(&mut self) -> bool {
+        self.append_only == AppendOnly::Yes
+            && stop_note::take(&mut self.disk, Path::new(AOF_PATH)).unwrap_or(false)
     }
 
     /// Writes nodes.conf where that is wished, or where it failed before.

@@ -235,8 +235,8 @@ pub static SECTIONS: &[Section] = &[
                 LIVE,
                 place!(dir),
                 "The working directory: the append only file, the cluster's file and relative \
-                 paths start here. It must exist. Without this line, the directory the server was \
-                 started in.",
+                 paths start here. It must exist, and the server's user must be able to write to \
+                 it. Without this line, the directory the server was started in.",
             )
             .when_read(find_working_dir)
             .when_set(change_working_dir),
@@ -448,6 +448,17 @@ pub static SECTIONS: &[Section] = &[
                  queues, even when the append only file is off otherwise; then turns itself off in \
                  this file. For a planned restart: CONFIG SET aof-enqueue-jobs-once yes, CONFIG \
                  REWRITE, SHUTDOWN REWRITE-AOF.",
+            ),
+            row(
+                "aof-restore-queues",
+                ValueForm::YesNo,
+                LIVE,
+                place!(aof_restore_queues),
+                "Leaves the queues to the next start when the server is told to end, by SHUTDOWN \
+                 or by a signal as service managers send it: the append only file is rewritten \
+                 last, with what is queued, and the next start finds every job where it was. \
+                 Without it, and after a kill, queued jobs come back within their retry. Needs \
+                 appendonly yes, and as much time at the end as a rewrite takes.",
             ),
         ],
     },

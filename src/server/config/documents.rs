@@ -1,6 +1,6 @@
 //! The two texts made from the table of directives: `conf/disque.conf`, a file to start
 //! from, and `docs/configuration.md`, the reference. Tests hold the files to the table;
-//! `REWRITE=1 cargo test manual` renews them.
+//! `REWRITE=1 cargo test documents` renews them.
 
 use std::fmt::Write as _;
 
@@ -10,15 +10,20 @@ use super::directives::{Access, Directive, SECTIONS};
 /// Width of a comment in the sample file, its mark included.
 const COMMENT_WIDTH: usize = 88;
 
-/// A configuration file with every directive at its default, explained.
+/// Lines of the sample file that differ from the defaults, which are those of the C server:
+/// they suit a server that is started by a service manager.
+const SAMPLE_LINES: [(&str, &str); 2] =
+    [("dir", "# dir \"/var/lib/disque\""), ("aof-restore-queues", "aof-restore-queues yes")];
+
+/// A configuration file to start from, with every directive explained.
 pub fn sample_file() -> String {
     let mut text = String::new();
     comment(
         &mut text,
-        "Configuration of disque-server. Every directive stands here with its default; those \
-         without one are commented out. A directive may also be given on the command line, as in \
-         disque-server disque.conf --port 7712, and most can be read and changed in a running \
-         server with CONFIG GET, CONFIG SET and CONFIG REWRITE.",
+        "Configuration of disque-server. Every directive stands here with its default, unless it \
+         says otherwise; those without one are commented out. A directive may also be given on the \
+         command line, as in disque-server disque.conf --port 7712, and most can be read and \
+         changed in a running server with CONFIG GET, CONFIG SET and CONFIG REWRITE.",
     );
     text.push_str("#\n");
     comment(
@@ -31,17 +36,23 @@ pub fn sample_file() -> String {
         for directive in section.directives.iter().filter(|directive| directive.access.file) {
             text.push('\n');
             comment(&mut text, directive.about);
-            match default_line(directive) {
-                Some(line) => text.push_str(&line),
-                None => {
-                    let _infallible =
-                        write!(text, "# {} {}", directive.name, directive.form.placeholder());
-                }
-            }
+            text.push_str(&sample_line(directive));
             text.push('\n');
         }
     }
     text
+}
+
+/// The line of a directive, below a comment if that is not its default.
+fn sample_line(directive: &Directive) -> String {
+    let default = default_line(directive);
+    let sample = SAMPLE_LINES.iter().find(|(name, _)| *name == directive.name);
+    match (sample, default) {
+        (Some((_, line)), Some(default)) => format!("# The default: {default}\n{line}"),
+        (Some((_, line)), None) => (*line).to_owned(),
+        (None, Some(default)) => default,
+        (None, None) => format!("# {} {}", directive.name, directive.form.placeholder()),
+    }
 }
 
 /// The reference of all directives in Markdown.

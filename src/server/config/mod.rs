@@ -76,6 +76,7 @@ pub struct Config {
     pub aof_rewrite_incremental_fsync: bool,
     pub aof_load_truncated: bool,
     pub aof_enqueue_jobs_once: bool,
+    pub aof_restore_queues: bool,
 
     pub cluster_config_file: PathBuf,
     pub cluster_node_timeout_ms: u64,
@@ -133,6 +134,7 @@ impl Default for Config {
             aof_rewrite_incremental_fsync: true,
             aof_load_truncated: true,
             aof_enqueue_jobs_once: false,
+            aof_restore_queues: false,
             cluster_config_file: "nodes.conf".into(),
             cluster_node_timeout_ms: 15_000,
             cluster_announce_ip: None,
@@ -147,16 +149,14 @@ impl Default for Config {
 }
 
 impl Config {
-    /// What of it decides what the engine does.
-    pub fn for_engine(&self) -> EngineConfig {
+    /// What of it decides what the engine does. Whether it enqueues jobs while it loads is not
+    /// the configuration's decision alone.
+    pub fn for_engine(&self, enqueue_at_load: EnqueueAtLoad) -> EngineConfig {
         let unless_0 = |port| (port != 0).then_some(port);
         EngineConfig {
             port: self.port,
             node_timeout_ms: self.cluster_node_timeout_ms,
-            enqueue_at_load: match self.aof_enqueue_jobs_once {
-                true => EnqueueAtLoad::Yes,
-                false => EnqueueAtLoad::No,
-            },
+            enqueue_at_load,
             eviction: match self.maxmemory_policy {
                 MaxmemoryPolicy::Acks => Eviction::Acks,
                 MaxmemoryPolicy::NoEviction => Eviction::None,

@@ -7,6 +7,7 @@ use disque::proto::reply_reader::Value;
 
 use super::{QUEUES, Storm, Weather};
 use crate::node::{PORT, State};
+use crate::storage::Crash;
 
 /// Nodes find each other again within this, once nothing is in their way.
 const WHOLE_WITHIN_MS: u64 = 15_000;
@@ -63,7 +64,8 @@ impl Storm {
             42..56 => self.join_ways(),
             56..62 => self.sim.freeze(a),
             62..72 => self.sim.thaw(a),
-            72..79 => self.crash(a),
+            72..76 => self.crash(a),
+            76..79 => self.stop_as_planned(a),
             79..90 => self.restart(a),
             90..94 => {
                 self.sim.network.delay_ms = [(0, 2), (0, 30), (20, 150)][self.rng.index(3)];
@@ -187,6 +189,16 @@ impl Storm {
         }
         self.collect();
         self.sim.end_somehow(&mut self.rng, n);
+    }
+
+    /// The node is told to end. What it leaves to its next start is its disk's affair.
+    fn stop_as_planned(&mut self, n: usize) {
+        if self.sim.nodes[n].state == State::Down {
+            return;
+        }
+        self.collect();
+        let end = [Crash::Killed, Crash::PowerLost][self.rng.index(2)];
+        self.sim.stop_as_planned(n, end);
     }
 
     fn restart(&mut self, n: usize) {
