@@ -9,6 +9,9 @@ PREFIX     ?= /usr/local
 BINDIR     ?= $(PREFIX)/bin
 SYSCONFDIR ?= $(PREFIX)/etc/disque
 DOCDIR     ?= $(PREFIX)/share/doc/disque
+# Where an installed server keeps its files, and the user that it runs as, if there is one.
+DATADIR    ?= $(PREFIX)/var/lib/disque
+SERVICE_USER ?=
 DESTDIR    ?=
 INSTALL    ?= install
 
@@ -126,13 +129,17 @@ test-network: all ## Test nodes in network namespaces whose packets are lost; wa
 	tests/network/run $(SERVER)
 
 .PHONY: install
-install: all ## Install binaries, sample configuration and documents under PREFIX
+install: all ## Install binaries, configuration and documents under PREFIX; SERVICE_USER=name owns the data
 	$(INSTALL) -d "$(DESTDIR)$(BINDIR)" "$(DESTDIR)$(SYSCONFDIR)" "$(DESTDIR)$(DOCDIR)"
+	$(INSTALL) -d -m 750 "$(DESTDIR)$(DATADIR)"
 	for name in $(BINARIES); do \
 		$(INSTALL) -m 755 "$(CARGO_TARGET_DIR)/release/$$name" "$(DESTDIR)$(BINDIR)/$$name" || exit 1; \
 	done
-	test -e "$(DESTDIR)$(SYSCONFDIR)/disque.conf" || \
-		$(INSTALL) -m 640 conf/disque.conf "$(DESTDIR)$(SYSCONFDIR)/disque.conf"
+	test -e "$(DESTDIR)$(SYSCONFDIR)/disque.conf" || { \
+		$(INSTALL) -m 640 /dev/null "$(DESTDIR)$(SYSCONFDIR)/disque.conf" && \
+		sed 's|^# dir .*|dir "$(DATADIR)"|' conf/disque.conf >"$(DESTDIR)$(SYSCONFDIR)/disque.conf"; \
+	}
+	test -z "$(SERVICE_USER)" || chown "$(SERVICE_USER):" "$(DESTDIR)$(DATADIR)" "$(DESTDIR)$(SYSCONFDIR)/disque.conf"
 	$(INSTALL) -m 644 README.md CHANGELOG.md LICENSE conf/disque.conf "$(DESTDIR)$(DOCDIR)"
 
 .PHONY: uninstall
