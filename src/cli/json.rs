@@ -3,48 +3,53 @@
 //! Strings are bytes that are often UTF-8 and need not be: those that are not become
 //! `{"base64":"..."}`, so that nothing is lost.
 
+use super::output::Sink;
 use crate::base::ids::BASE64;
 
 /// Appends a string, or an object when the bytes are no UTF-8.
-pub fn write_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+pub fn write_bytes(bytes: &[u8], out: &mut dyn Sink) {
     match std::str::from_utf8(bytes) {
         Ok(text) => write_string(text, out),
         Err(_) => {
-            out.extend_from_slice(b"{\"base64\":\"");
+            out.put(b"{\"base64\":\"");
             write_base64(bytes, out);
-            out.extend_from_slice(b"\"}");
+            out.put(b"\"}");
         }
     }
 }
 
 /// Appends a string with its quotes. Every control character is escaped, also those that
 /// JSON would allow and a terminal obeys.
-pub fn write_string(text: &str, out: &mut Vec<u8>) {
-    out.push(b'"');
-    for c in text.chars() {
+pub fn write_string(text: &str, out: &mut dyn Sink) {
+    out.put(b"\"");
+    // What needs no escape goes in one piece.
+    let mut plain_from = 0;
+    for (at, c) in text.char_indices().filter(|(_, c)| matches!(c, '"' | '\\') || c.is_control()) {
+        out.put(&text.as_bytes()[plain_from..at]);
+        plain_from = at + c.len_utf8();
         match c {
-            '"' => out.extend_from_slice(b"\\\""),
-            '\\' => out.extend_from_slice(b"\\\\"),
-            '\n' => out.extend_from_slice(b"\\n"),
-            '\r' => out.extend_from_slice(b"\\r"),
-            '\t' => out.extend_from_slice(b"\\t"),
-            c if c.is_control() => {
-                out.extend_from_slice(format!("\\u{:04x}", u32::from(c)).as_bytes());
-            }
-            c => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+            '"' => out.put(b"\\\""),
+            '\\' => out.put(b"\\\\"),
+            '\n' => out.put(b"\\n"),
+            '\r' => out.put(b"\\r"),
+            '\t' => out.put(b"\\t"),
+            c => out.put(format!("\\u{:04x}", u32::from(c)).as_bytes()),
         }
     }
-    out.push(b'"');
+    out.put(&text.as_bytes()[plain_from..]);
+    out.put(b"\"");
 }
 
-fn write_base64(bytes: &[u8], out: &mut Vec<u8>) {
+fn write_base64(bytes: &[u8], out: &mut dyn Sink) {
     for group in bytes.chunks(3) {
         let byte = |index| u32::from(group.get(index).copied().unwrap_or(0));
         let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for digit in 0..4 {
-            let index = (bits >> (18 - 6 * digit)) & 63;
-            out.push(if digit <= group.len() { BASE64[index as usize] } else { b'=' });
+        let mut digits = [b'='; 4];
+        for (place, digit) in digits.iter_mut().enumerate().take(group.len() + 1) {
+            let index = (bits >> (18 - 6 * place)) & 63;
+            *digit = BASE64[index as usize];
         }
+        out.put(&digits);
     }
 }
 

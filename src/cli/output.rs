@@ -1,11 +1,27 @@
 //! Replies as text: the forms a reply can be printed in.
 //!
-//! Pure: a [`Value`] goes in, bytes come out. The standard, raw and CSV forms are those of
-//! the C client to the byte, oddities included, since scripts cut them apart.
+//! Pure: a [`Value`] goes in, bytes come out, piece by piece: a body that grows fourfold when
+//! it is quoted is never held as a whole. The standard, raw and CSV forms are those of the C
+//! client to the byte, oddities included, since scripts cut them apart.
 
 use super::json;
-use crate::proto::quoting::append_quoted;
+use crate::proto::quoting;
 use crate::proto::reply_reader::Value;
+
+/// Bytes of a string that are quoted at once.
+const QUOTED_AT_ONCE: usize = 64 * 1024;
+
+/// Where rendered bytes go.
+pub trait Sink {
+    /// Takes the next bytes. What becomes of them is the sink's business.
+    fn put(&mut self, bytes: &[u8]);
+}
+
+impl Sink for Vec<u8> {
+    fn put(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}
 
 /// A way to print replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,29 +52,19 @@ pub struct Format {
 }
 
 impl Format {
-    /// Renders the reply to a command.
+    /// Writes the reply to a command.
     ///
     /// Replies that are texts (see [`replies_with_text`]) are shown as they are in every
     /// form but JSON. C: disque-cli.c cliReadReply.
-    pub fn render(&self, args: &[Vec<u8>], value: &Value) -> Vec<u8> {
-        let mut out = Vec::new();
+    pub fn write(&self, args: &[Vec<u8>], value: &Value, out: &mut dyn Sink) {
         match self.form {
-            PrintForm::Json => {
-                write_json(value, &mut out);
-                out.push(b'\n');
-            }
-            _ if replies_with_text(args) => write_raw(value, &self.delimiter, &mut out),
-            PrintForm::Standard => write_standard(value, "", &mut out),
-            PrintForm::Raw => {
-                write_raw(value, &self.delimiter, &mut out);
-                out.push(b'\n');
-            }
-            PrintForm::Csv => {
-                write_csv(value, &mut out);
-                out.push(b'\n');
-            }
+            PrintForm::Json => write_json(value, out),
+            _ if replies_with_text(args) => return write_raw(value, &self.delimiter, out),
+            PrintForm::Standard => return write_standard(value, "", out),
+            PrintForm::Raw => write_raw(value, &self.delimiter, out),
+            PrintForm::Csv => write_csv(value, out),
         }
-        out
+        out.put(b"\n");
     }
 }
 
@@ -76,55 +82,55 @@ pub fn replies_with_text(args: &[Vec<u8>]) -> bool {
     }
 }
 
-fn write_standard(value: &Value, prefix: &str, out: &mut Vec<u8>) {
+fn write_standard(value: &Value, prefix: &str, out: &mut dyn Sink) {
     match value {
         Value::Error(text) => {
-            out.extend_from_slice(b"(error) ");
-            out.extend_from_slice(text);
-            out.push(b'\n');
+            out.put(b"(error) ");
+            out.put(text);
+            out.put(&[b'\n']);
         }
         Value::Status(text) => {
-            out.extend_from_slice(text);
-            out.push(b'\n');
+            out.put(text);
+            out.put(&[b'\n']);
         }
         Value::Integer(number) => {
-            out.extend_from_slice(format!("(integer) {number}\n").as_bytes());
+            out.put(format!("(integer) {number}\n").as_bytes());
         }
         Value::Bulk(bytes) => {
-            append_quoted(out, bytes);
-            out.push(b'\n');
+            put_quoted(bytes, out);
+            out.put(&[b'\n']);
         }
-        Value::NullBulk | Value::NullArray | Value::Null => out.extend_from_slice(b"(nil)\n"),
+        Value::NullBulk | Value::NullArray | Value::Null => out.put(b"(nil)\n"),
         Value::Array(_) | Value::Map(_) => {
             let items = elements(value);
             if items.is_empty() {
-                out.extend_from_slice(b"(empty list or set)\n");
+                out.put(b"(empty list or set)\n");
             }
             let width = items.len().to_string().len();
             let inner = format!("{prefix}{:1$}", "", width + 2);
             for (index, item) in items.iter().enumerate() {
                 // The line of the first element was begun by the array it is in.
                 let indent = if index == 0 { "" } else { prefix };
-                out.extend_from_slice(format!("{indent}{:width$}) ", index + 1).as_bytes());
+                out.put(format!("{indent}{:width$}) ", index + 1).as_bytes());
                 write_standard(item, &inner, out);
             }
         }
     }
 }
 
-fn write_raw(value: &Value, delimiter: &[u8], out: &mut Vec<u8>) {
+fn write_raw(value: &Value, delimiter: &[u8], out: &mut dyn Sink) {
     match value {
         Value::NullBulk | Value::NullArray | Value::Null => {}
         Value::Error(text) => {
-            out.extend_from_slice(text);
-            out.push(b'\n');
+            out.put(text);
+            out.put(&[b'\n']);
         }
-        Value::Status(bytes) | Value::Bulk(bytes) => out.extend_from_slice(bytes),
-        Value::Integer(number) => out.extend_from_slice(number.to_string().as_bytes()),
+        Value::Status(bytes) | Value::Bulk(bytes) => out.put(bytes),
+        Value::Integer(number) => out.put(number.to_string().as_bytes()),
         Value::Array(_) | Value::Map(_) => {
             for (index, item) in elements(value).into_iter().enumerate() {
                 if index > 0 {
-                    out.extend_from_slice(delimiter);
+                    out.put(delimiter);
                 }
                 write_raw(item, delimiter, out);
             }
@@ -132,25 +138,35 @@ fn write_raw(value: &Value, delimiter: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-fn write_csv(value: &Value, out: &mut Vec<u8>) {
+fn write_csv(value: &Value, out: &mut dyn Sink) {
     match value {
         Value::Error(text) => {
-            out.extend_from_slice(b"ERROR,");
-            append_quoted(out, text);
+            out.put(b"ERROR,");
+            put_quoted(text, out);
         }
-        Value::Status(bytes) | Value::Bulk(bytes) => append_quoted(out, bytes),
-        Value::Integer(number) => out.extend_from_slice(number.to_string().as_bytes()),
+        Value::Status(bytes) | Value::Bulk(bytes) => put_quoted(bytes, out),
+        Value::Integer(number) => out.put(number.to_string().as_bytes()),
         // C: disque-cli.c cliFormatReplyCSV, the line end after NIL.
-        Value::NullBulk | Value::NullArray | Value::Null => out.extend_from_slice(b"NIL\n"),
+        Value::NullBulk | Value::NullArray | Value::Null => out.put(b"NIL\n"),
         Value::Array(_) | Value::Map(_) => {
             for (index, item) in elements(value).into_iter().enumerate() {
                 if index > 0 {
-                    out.push(b',');
+                    out.put(&[b',']);
                 }
                 write_csv(item, out);
             }
         }
     }
+}
+
+/// Writes bytes in quotes, some at a time.
+fn put_quoted(bytes: &[u8], out: &mut dyn Sink) {
+    out.put(b"\"");
+    for part in bytes.chunks(QUOTED_AT_ONCE) {
+        let quoted = quoting::quote(part);
+        out.put(quoted.get(1..quoted.len() - 1).unwrap_or_default());
+    }
+    out.put(b"\"");
 }
 
 /// The elements of an array; of a map, each key and its value in turn.
@@ -164,39 +180,39 @@ fn elements(value: &Value) -> Vec<&Value> {
 
 /// JSON: statuses and strings are strings, nulls are null, an error is `{"error":"..."}`, and
 /// bytes that are no UTF-8 are `{"base64":"..."}`, so that nothing is lost.
-fn write_json(value: &Value, out: &mut Vec<u8>) {
+fn write_json(value: &Value, out: &mut dyn Sink) {
     match value {
         Value::Error(text) => {
-            out.extend_from_slice(b"{\"error\":");
+            out.put(b"{\"error\":");
             json::write_string(&String::from_utf8_lossy(text), out);
-            out.push(b'}');
+            out.put(&[b'}']);
         }
         Value::Status(bytes) | Value::Bulk(bytes) => json::write_bytes(bytes, out),
-        Value::Integer(number) => out.extend_from_slice(number.to_string().as_bytes()),
-        Value::NullBulk | Value::NullArray | Value::Null => out.extend_from_slice(b"null"),
+        Value::Integer(number) => out.put(number.to_string().as_bytes()),
+        Value::NullBulk | Value::NullArray | Value::Null => out.put(b"null"),
         Value::Array(items) => {
-            out.push(b'[');
+            out.put(&[b'[']);
             for (index, item) in items.iter().enumerate() {
                 if index > 0 {
-                    out.push(b',');
+                    out.put(&[b',']);
                 }
                 write_json(item, out);
             }
-            out.push(b']');
+            out.put(&[b']']);
         }
         Value::Map(pairs) => {
-            out.push(b'{');
+            out.put(&[b'{']);
             for (index, (key, item)) in pairs.iter().enumerate() {
                 if index > 0 {
-                    out.push(b',');
+                    out.put(&[b',']);
                 }
                 let mut name = Vec::new();
                 write_raw(key, b" ", &mut name);
                 json::write_string(&String::from_utf8_lossy(&name), out);
-                out.push(b':');
+                out.put(&[b':']);
                 write_json(item, out);
             }
-            out.push(b'}');
+            out.put(&[b'}']);
         }
     }
 }
@@ -211,7 +227,9 @@ mod tests {
 
     fn render(form: PrintForm, value: &Value) -> String {
         let format = Format { form, delimiter: b"\n".to_vec() };
-        String::from_utf8(format.render(&[b"ANY".to_vec()], value)).expect("text")
+        let mut out = Vec::new();
+        format.write(&[b"ANY".to_vec()], value, &mut out);
+        String::from_utf8(out).expect("text")
     }
 
     #[test]
@@ -239,6 +257,13 @@ mod tests {
             render(PrintForm::Json, &value),
             "[\"a\\\"\\n\\u0001é\",{\"base64\":\"//4=\"},null,{\"error\":\"ERR no\"}]\n"
         );
+    }
+
+    #[test]
+    fn a_long_string_is_quoted_as_a_whole() {
+        let bytes = vec![b'"'; QUOTED_AT_ONCE + 1];
+        let text = render(PrintForm::Standard, &Value::Bulk(bytes));
+        assert_eq!(text, format!("\"{}\"\n", "\\\"".repeat(QUOTED_AT_ONCE + 1)));
     }
 
     #[test]

@@ -152,7 +152,7 @@ fn converse(
         connection.send(args)?;
         loop {
             let reply = connection.receive()?;
-            terminal::print(options.format.render(args, &reply))?;
+            terminal::print_by(|out| options.format.write(args, &reply, out))?;
             outcome = match &reply {
                 Value::Error(text) => {
                     show_usage(args, text);

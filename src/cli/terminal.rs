@@ -11,7 +11,11 @@ use std::io::{self, BufRead, BufReader, IsTerminal, Write};
 use std::os::fd::AsRawFd;
 
 use super::failure::Failure;
+use super::output::Sink;
 use crate::base::reason::reason;
+
+/// Bytes after which a part of the output is sent.
+const PIECE_LEN: usize = 64 * 1024;
 
 /// Moves to the top left corner of an emptied screen.
 pub const CLEAR_SCREEN: &str = "\x1b[H\x1b[2J";
@@ -19,16 +23,67 @@ pub const CLEAR_SCREEN: &str = "\x1b[H\x1b[2J";
 /// Writes to standard output and sends it off, so that pipes see every reply at once. Bytes
 /// that a terminal would obey are shown there, and kept elsewhere.
 pub fn print(bytes: impl AsRef<[u8]>) -> Result<(), Failure> {
-    match io::stdout().is_terminal() {
-        true => draw(harmless(bytes.as_ref()).as_bytes()),
-        false => draw(bytes),
+    print_by(|out| out.put(bytes.as_ref()))
+}
+
+/// As [`print`], for what comes piece by piece.
+pub fn print_by(write: impl FnOnce(&mut dyn Sink)) -> Result<(), Failure> {
+    let mut output =
+        Output { held: Vec::new(), is_terminal: io::stdout().is_terminal(), done: Ok(()) };
+    write(&mut output);
+    output.send(output.held.len());
+    output.done.map_err(Failure::Output)
+}
+
+/// Standard output, sent in pieces.
+struct Output {
+    held: Vec<u8>,
+    is_terminal: bool,
+    /// The first failure, after which nothing is sent any more.
+    done: io::Result<()>,
+}
+
+impl Sink for Output {
+    fn put(&mut self, bytes: &[u8]) {
+        for part in bytes.chunks(PIECE_LEN) {
+            self.held.extend_from_slice(part);
+            if self.held.len() >= PIECE_LEN {
+                self.send(self.whole_len());
+            }
+        }
+    }
+}
+
+impl Output {
+    /// The length of what can be shown without knowing what follows: a character must not be
+    /// cut, nor a line end of two bytes.
+    fn whole_len(&self) -> usize {
+        let continued = self.held.iter().rev().take_while(|byte| **byte & 0xc0 == 0x80).count();
+        match self.held.len().checked_sub(continued + 1).map(|at| (at, self.held[at])) {
+            Some((at, 0xc0.. | b'\r')) if continued < 4 => at,
+            _ => self.held.len(),
+        }
+    }
+
+    fn send(&mut self, len: usize) {
+        let piece = &self.held[..len];
+        let shown = if self.is_terminal { harmless(piece) } else { Cow::Borrowed("") };
+        let bytes = if self.is_terminal { shown.as_bytes() } else { piece };
+        if self.done.is_ok() {
+            self.done = write_out(bytes);
+        }
+        self.held.drain(..len);
     }
 }
 
 /// As [`print`], for text of our own that a terminal is to obey.
 pub fn draw(bytes: impl AsRef<[u8]>) -> Result<(), Failure> {
+    write_out(bytes.as_ref()).map_err(Failure::Output)
+}
+
+fn write_out(bytes: &[u8]) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    out.write_all(bytes.as_ref()).and_then(|()| out.flush()).map_err(Failure::Output)
+    out.write_all(bytes).and_then(|()| out.flush())
 }
 
 /// Writes a line about what went wrong to standard error.
@@ -176,6 +231,25 @@ mod tests {
         assert_eq!(harmless(b"\x1b[2J\rx\x07\x7f"), "\\x1b[2J\\rx\\x07\\x7f");
         // The control characters of 8 bits, in UTF-8 and bare, and bytes of no character.
         assert_eq!(harmless(b"\xc2\x9b2J \x9b2J \xff"), "\\x9b2J \\x9b2J \\xff");
+    }
+
+    #[test]
+    fn pieces_cut_no_character_and_no_line_end() {
+        let whole = |bytes: &[u8]| {
+            Output { held: bytes.to_vec(), is_terminal: true, done: Ok(()) }.whole_len()
+        };
+        for (bytes, len) in [
+            (&b""[..], 0),
+            (b"abc", 3),
+            (b"abc\r", 3),
+            (b"abc\r\n", 5),
+            (b"ab\xe2\x82", 2),
+            (b"ab\xe2", 2),
+            (b"ab\x80\x80\x80\x80", 6),
+            (b"\x80", 1),
+        ] {
+            assert_eq!(whole(bytes), len, "{}", bytes.escape_ascii());
+        }
     }
 
     #[test]

@@ -9,9 +9,13 @@ use crate::fake_server::{FakeServer, array, bulk, listen};
 use crate::terminal::Terminal;
 use crate::{client, told_by};
 
-/// Address space a client may use, in bytes: what it needs at the start, and a line of a
-/// reply in a buffer that has just been doubled.
-const ADDRESS_SPACE_MAX: u64 = 512 * 1024 * 1024;
+const MIB: u64 = 1024 * 1024;
+/// Address space for a line of a reply in a buffer that has just been doubled, and what a
+/// client needs at the start.
+const SPACE_FOR_A_LINE: u64 = 512 * MIB;
+/// The length of a large body, and address space for not much more.
+const LARGE_LEN: usize = 32 * MIB as usize;
+const SPACE_FOR_A_LARGE_BODY: u64 = 128 * MIB;
 
 /// A server that sends these bytes again and again, whatever it is asked.
 fn endless(start: &'static [u8], again: &'static [u8]) -> u16 {
@@ -24,11 +28,12 @@ fn endless(start: &'static [u8], again: &'static [u8]) -> u16 {
     })
 }
 
-fn with_little_memory(mut command: Command) -> Command {
+/// Limits the address space of a command, in bytes.
+fn within(space_max: u64, mut command: Command) -> Command {
     // SAFETY: setrlimit may be called between fork and exec; the struct lives through the call.
     unsafe {
-        command.pre_exec(|| {
-            let limit = libc::rlimit { rlim_cur: ADDRESS_SPACE_MAX, rlim_max: ADDRESS_SPACE_MAX };
+        command.pre_exec(move || {
+            let limit = libc::rlimit { rlim_cur: space_max, rlim_max: space_max };
             match libc::setrlimit(libc::RLIMIT_AS, &raw const limit) {
                 0 => Ok(()),
                 _ => Err(std::io::Error::last_os_error()),
@@ -52,8 +57,22 @@ fn replies_without_measure_end_in_an_error_and_in_little_memory() {
         ),
         (b"$99999999999\r\n", b"x", "a length in a reply is malformed or too large"),
     ] {
-        let command = with_little_memory(client(endless(start, again), "ping"));
+        let command = within(SPACE_FOR_A_LINE, client(endless(start, again), "ping"));
         assert_eq!(told_by(command), (String::new(), format!("Error: {error}\n"), 1), "{error}");
+    }
+}
+
+#[test]
+fn a_large_body_takes_little_more_than_its_own_memory() {
+    let head = format!("${LARGE_LEN}\r\n").into_bytes();
+    let reply = [head, vec![0xff; LARGE_LEN], b"\r\n".to_vec()].concat();
+    let server = FakeServer::with_rule(move |_| Some(reply.clone()));
+    for (form, len) in [("--no-raw", 4 * LARGE_LEN + 3), ("--json", LARGE_LEN.div_ceil(3) * 4 + 14)]
+    {
+        let command = client(server.port, &format!("{form} ping"));
+        let command = within(SPACE_FOR_A_LARGE_BODY, command);
+        let (stdout, stderr, status) = told_by(command);
+        assert_eq!((stdout.len(), stderr.as_str(), status), (len, "", 0), "{form}");
     }
 }
 
