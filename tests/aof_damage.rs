@@ -37,7 +37,7 @@ fn load(file: &[u8]) -> (Vec<Vec<u8>>, Result<LoadProgress, LoadError>) {
     let now = Now { wall: UnixMs(first.ctime / 1_000_000), mono: MonoMs(1_000_000) };
     let config = EngineConfig { enqueue_at_load: EnqueueAtLoad::Yes, ..EngineConfig::default() };
     let mut engine = Engine::new(config, NodeId([b'a'; 40]), [1; 32], now);
-    engine.set_storage(now, Storage::Loading);
+    engine.set_storage(now, Storage::Loading { written_at: now.wall });
     let mut taken = Vec::new();
     let mut offset = 0;
     let mut reader = AofReader::new(Path::new("x.aof"), file, file.len() as u64);

@@ -26,7 +26,6 @@ use super::cluster::LinkEnds;
 use super::jobs::{JobRef, JobState, Nack};
 use super::node_set::NodeRef;
 use super::queue::Pause;
-use super::records::Storage;
 use super::replication::Confirm;
 
 /// Which of the two messages that postpone a job's next delivery.
@@ -67,7 +66,7 @@ impl Engine {
     /// A message other than a heartbeat, from a node that is known.
     fn message_of_node(&mut self, from: NodeRef, flags: MessageFlags, message: &Message<'_>) {
         // Until its jobs are loaded this node would answer wrongly; senders will ask again.
-        if self.storage == Storage::Loading && !matches!(message, Message::Fail(_)) {
+        if self.storage.is_loading() && !matches!(message, Message::Fail(_)) {
             return;
         }
         match message {

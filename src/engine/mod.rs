@@ -301,7 +301,7 @@ impl Engine {
             } else if let Some((_, r)) = self.jobs.first_ask().filter(|(at, _)| *at <= now) {
                 budget -= 1;
                 self.replicate_again(r);
-            } else if self.storage != Storage::Loading
+            } else if !self.storage.is_loading()
                 && let Some(r) = self.jobs.pop_due(now, &mut budget)
             {
                 self.process_due(r);

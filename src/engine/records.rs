@@ -20,6 +20,10 @@ use super::node_set::{ME, NodeSet};
 use super::view::View;
 use super::{Engine, More};
 
+/// A loaded job that is overdue waits for this long, in ms, until there are links to its other
+/// holders and they were asked by WILLQUEUE: one of them may have it queued, or acked.
+const ASK_PEERS_MS: u64 = 1000;
+
 /// What a record's expiry says: a point in time, or seconds left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordForm {
@@ -80,8 +84,9 @@ pub enum Storage {
     Off,
     /// As the policy says.
     Works,
-    /// Its jobs are being loaded: they are in it already.
-    Loading,
+    /// Its jobs are being loaded: they are in it already. It was last written at a time at
+    /// which the server that wrote it still ran.
+    Loading { written_at: UnixMs },
     /// It cannot be written; records wait until it can.
     Fails,
 }
@@ -89,6 +94,10 @@ pub enum Storage {
 impl Storage {
     fn takes_records(self) -> bool {
         matches!(self, Self::Works | Self::Fails)
+    }
+
+    pub(super) fn is_loading(self) -> bool {
+        matches!(self, Self::Loading { .. })
     }
 }
 
@@ -123,21 +132,35 @@ impl Engine {
     /// A job of the append only file.
     ///
     /// Differs from C, which lets a delayed job wait for its whole delay and its retry
-    /// again: a job whose delay is not over comes at its due time, any other after its
-    /// retry.
+    /// again: a job whose delay is not over comes at its due time, and one whose delay ended
+    /// while the server was down comes now. Any other was queued before, and may be in work:
+    /// it comes after its retry. The file does not say when a job was queued, but a job that
+    /// was due before the file was last written has been.
+    ///
+    /// An at-most-once job is queued after a planned restart only.
     fn describe_loaded(&mut self, record: &JobRecord<'_>) -> NewJob {
         let mut new = self.describe(record, UnixMs(u64::from(record.expiry) * 1000));
         self.jobs.sets().add(&mut new.may_have, ME);
         let due_at = UnixMs(new.ctime / 1_000_000 + u64::from(new.delay_secs) * 1000);
+        let is_planned = self.config.enqueue_at_load == EnqueueAtLoad::Yes;
+        let was_up =
+            |at| matches!(self.storage, Storage::Loading { written_at } if at < written_at);
         if new.delay_secs > 0 && due_at > self.now.wall {
             new.requeue_at = self.now.mono_at(due_at);
             new.flags = new.flags.without(JobFlags::BROADCAST_WILLQUEUE);
-        } else if !new.is_at_most_once() {
-            new.requeue_at = self.retry_at(new.retry_secs);
+        } else if new.is_at_most_once() {
+            if is_planned && new.was_never_queued() {
+                new.requeue_at = self.now.mono;
+            }
+        } else {
             new.flags = new.flags.with(JobFlags::BROADCAST_WILLQUEUE);
-        } else if self.config.enqueue_at_load == EnqueueAtLoad::Yes && new.was_never_queued() {
-            // Its delay ended while the server was down.
-            new.requeue_at = self.now.mono;
+            let is_overdue =
+                new.delay_secs > 0 && new.was_never_queued() && (is_planned || !was_up(due_at));
+            new.requeue_at = if is_overdue {
+                self.now.mono.plus_ms(if self.cluster.is_alone() { 0 } else { ASK_PEERS_MS })
+            } else {
+                self.retry_at(new.retry_secs)
+            };
         }
         new
     }
@@ -272,12 +295,18 @@ mod tests {
         engine: Engine,
         now: Now,
         file: Vec<u8>,
+        written_at: UnixMs,
     }
 
     impl Node {
         fn new() -> Self {
             let now = Now { wall: UnixMs(1_800_000_000_000), mono: MonoMs(1_000_000) };
-            Self { engine: engine(EnqueueAtLoad::No, now), now, file: Vec::new() }
+            Self {
+                engine: engine(EnqueueAtLoad::No, now),
+                now,
+                file: Vec::new(),
+                written_at: now.wall,
+            }
         }
 
         /// Runs a command, its words between spaces, to its reply; its records are safe then.
@@ -307,6 +336,9 @@ mod tests {
         }
 
         fn persist(&mut self) {
+            if !self.engine.out.aof.is_empty() {
+                self.written_at = self.now.wall;
+            }
             self.file.append(&mut self.engine.out.aof);
         }
 
@@ -324,7 +356,7 @@ mod tests {
             self.now.wall = self.now.wall.plus_ms(500);
             self.now.mono = MonoMs(5000);
             self.engine = engine(enqueue, self.now);
-            self.engine.set_storage(self.now, Storage::Loading);
+            self.engine.set_storage(self.now, Storage::Loading { written_at: self.written_at });
             let file = core::mem::take(&mut self.file);
             let mut rest = &file[..];
             while let Some((len, record)) = aof_record::next(rest).expect("records are whole") {
@@ -401,9 +433,11 @@ mod tests {
 
     #[test]
     fn copies_are_taken_of_peers_only_while_they_are_kept() {
-        for (storage, is_taken) in
-            [(Storage::Works, true), (Storage::Fails, false), (Storage::Loading, false)]
-        {
+        for (storage, is_taken) in [
+            (Storage::Works, true),
+            (Storage::Fails, false),
+            (Storage::Loading { written_at: UnixMs(0) }, false),
+        ] {
             let mut node = Node::new();
             node.engine.set_storage(node.now, storage);
             assert_eq!(takes_copy(&mut node), is_taken, "{storage:?}");
@@ -564,7 +598,8 @@ mod tests {
         let mut node = Node::new();
         node.add("addjob q body 0 retry 1");
         node.crash(EnqueueAtLoad::No);
-        node.engine.set_storage(node.now, Storage::Loading);
+        let written_at = node.written_at;
+        node.engine.set_storage(node.now, Storage::Loading { written_at });
         node.pass(5000);
         assert_eq!(node.call("qlen q"), ":0\r\n");
         node.engine.set_storage(node.now, Storage::Works);

@@ -7,8 +7,8 @@
 //! the job queued answers with QUEUED, and one that has it acked with SETACK. C nodes do, too.
 //!
 //! The answers come over the link that the holder makes, which may be there later than the
-//! one to it. Its first message is a ping, so a node is told once it has pinged and there is
-//! a link to it. All queued jobs are visited, in quanta; one that was queued since is
+//! one to it. Its first message is a ping, so a node is sent the announcements once it has pinged and
+//! there is a link to it. All queued jobs are visited, in quanta; one that was queued since is
 //! announced in vain.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,11 +22,11 @@ use super::{Engine, More};
 
 #[derive(Default)]
 pub struct Restored {
-    /// Whether a start put jobs back into their queues. Else nobody is told anything.
+    /// Whether a start put jobs back into their queues. Else nothing is announced.
     is_any: bool,
-    /// The nodes that are told, or were.
-    told: BTreeSet<NodeRef>,
-    /// The slot of the next job, for each node that is not told all.
+    /// The nodes for which a walk has begun.
+    begun: BTreeSet<NodeRef>,
+    /// The slot of the next job, for each node whose walk goes on.
     walks: BTreeMap<NodeRef, u32>,
 }
 
@@ -38,25 +38,25 @@ impl Restored {
 
     /// A node pinged this one.
     pub fn note_ping(&mut self, node: NodeRef) {
-        if self.is_any && self.told.insert(node) {
+        if self.is_any && self.begun.insert(node) {
             self.walks.insert(node, 0);
         }
     }
 
-    /// The node to be told next.
+    /// The node whose walk goes on next.
     fn next(&self, cluster: &Cluster, storage: Storage) -> Option<NodeRef> {
         let mut nodes = self.walks.keys().copied();
-        nodes.find(|node| storage != Storage::Loading && cluster.is_linked(*node))
+        nodes.find(|node| !storage.is_loading() && cluster.is_linked(*node))
     }
 }
 
 impl Engine {
-    /// Whether some node is to be told now.
+    /// Whether there is something to announce now.
     pub(super) fn has_restored_to_announce(&self) -> bool {
         self.restored.next(&self.cluster, self.storage).is_some()
     }
 
-    /// Tells a node of its share of the queued jobs, among about `budget` jobs.
+    /// Announces to one node its share of the queued jobs, among about `budget` jobs.
     pub(super) fn announce_some_restored(&mut self, budget: &mut usize) -> More {
         let Some(node) = self.restored.next(&self.cluster, self.storage) else { return More::No };
         let mut slot = self.restored.walks[&node];

@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use super::Server;
 use super::banner;
@@ -21,7 +21,7 @@ use super::lanes::empty;
 use super::latency::LatencyEvent;
 use super::shutdown::RewriteFirst;
 use crate::base::reason::reason;
-use crate::base::time::{MonoMs, Now};
+use crate::base::time::{MonoMs, Now, UnixMs};
 use crate::engine::More;
 use crate::engine::command::{Call, Outcome};
 use crate::engine::config::EnqueueAtLoad;
@@ -63,6 +63,8 @@ pub struct Load {
     pub begun_at: Now,
     /// The file was left by a planned stop, and jobs go back into their queues.
     restores_queues: bool,
+    /// When the file was last written.
+    written_at: UnixMs,
 }
 
 impl Persistence {
@@ -83,7 +85,9 @@ impl Persistence {
             let reader = AofReader::open(path).map_err(|e| unreadable(&e))?;
             if let Some(reader) = reader {
                 let restores_queues = persistence.take_stop_note() && config.aof_restore_queues;
-                persistence.load = Some(Load { reader, begun_at: now, restores_queues });
+                let written_at = written_at(path);
+                persistence.load =
+                    Some(Load { reader, begun_at: now, written_at, restores_queues });
             }
         }
         if config.appendonly && persistence.load.is_none() {
@@ -152,8 +156,8 @@ impl Persistence {
 
     /// How the file is doing, for the engine.
     pub fn storage(&self) -> Storage {
-        if self.is_loading() {
-            Storage::Loading
+        if let Some(load) = &self.load {
+            Storage::Loading { written_at: load.written_at }
         } else if !self.aof.takes_records() {
             Storage::Off
         } else if self.aof.failure().is_some() {
@@ -186,6 +190,13 @@ fn options(config: &Config) -> AofOptions {
             false => IncrementalSync::No,
         },
     }
+}
+
+/// When a file was last written; 1970 when nobody can say.
+fn written_at(path: &Path) -> UnixMs {
+    let modified_at = fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
+    let since_1970 = modified_at.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+    UnixMs(since_1970.map_or(0, |ms| u64::try_from(ms.as_millis()).unwrap_or(u64::MAX)))
 }
 
 fn unreadable(error: &LoadError) -> String {
@@ -316,7 +327,7 @@ impl Server {
         let mut reader = reader.ok_or("there is no append only file")?;
         let now = self.clock.now;
         // The jobs go from memory only.
-        self.engine.set_storage(now, Storage::Loading);
+        self.engine.set_storage(now, Storage::Loading { written_at: now.wall });
         while self.engine.flush(now, FLUSHED_AT_ONCE) == More::Yes {}
         let loaded = reader.read(usize::MAX, |record| self.engine.load(now, record));
         self.tell_engine();

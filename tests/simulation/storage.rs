@@ -8,7 +8,7 @@ use std::io;
 use std::path::Path;
 
 use disque::base::rng::Rng;
-use disque::base::time::{MonoMs, Now};
+use disque::base::time::{MonoMs, Now, UnixMs};
 use disque::engine::command;
 use disque::engine::records::Storage as Health;
 use disque::engine::{Engine, More};
@@ -75,6 +75,8 @@ pub enum AppendOnly {
 
 pub struct Storage {
     append_only: AppendOnly,
+    /// When records were last written, by the node's clock.
+    written_at: UnixMs,
     pub disk: Disk,
     aof: Aof<Disk>,
     options: AofOptions,
@@ -105,6 +107,7 @@ impl Storage {
         let aof = Aof::new(AOF_PATH.into(), OPTIONS, disk.clone());
         Self {
             append_only,
+            written_at: UnixMs(0),
             disk,
             aof,
             options: OPTIONS,
@@ -144,7 +147,7 @@ impl Storage {
         if self.append_only == AppendOnly::No {
             return;
         }
-        engine.set_storage(now, Health::Loading);
+        engine.set_storage(now, Health::Loading { written_at: self.written_at });
         let bytes = self.aof_bytes();
         let mut reader = AofReader::new(Path::new(AOF_PATH), &bytes[..], bytes.len() as u64);
         let progress = reader.read(usize::MAX, |record| engine.load(now, record));
@@ -173,6 +176,9 @@ impl Storage {
         self.aof.handle_events(now.mono);
         if was_rewriting && !self.aof.is_rewriting() {
             self.note_rewritten(now);
+        }
+        if !engine.out.aof.is_empty() {
+            self.written_at = now.wall;
         }
         let appended = self.aof.append(now.mono, &engine.out.aof);
         engine.out.aof.clear();
@@ -342,6 +348,7 @@ impl Storage {
         *self = Self {
             aof,
             options: self.options,
+            written_at: self.written_at,
             inherited,
             ..Self::on(self.disk.clone(), self.append_only)
         };
