@@ -86,9 +86,12 @@ impl Engine {
         NewlyAcked::Yes
     }
 
-    /// Keeps an ack of a job that is not known here. At-most-once jobs need none.
+    /// Keeps an ack of a job that is not known here.
+    ///
+    /// Differs from C, which keeps none of an at-most-once job: nobody would deliver it again,
+    /// but its holder would keep it, delivered, until its TTL is over.
     fn keep_ack(&mut self, id: &JobId) {
-        if self.cluster.is_alone() || self.cluster.is_leaving() || !id.is_at_least_once() {
+        if self.cluster.is_alone() || self.cluster.is_leaving() {
             return;
         }
         let ttl_ms = u64::from(id.ttl_minutes()) * 60_000;

@@ -136,7 +136,8 @@ pub(super) static COMMANDS: &[Command] = &[
         usages: &[usage(
             &[text("id")],
             "Integer: the retry time of the job in seconds, by which the delivery is postponed \
-             here and on the other nodes that have it.",
+             here and on the other nodes that have it. With RETRY 0 there is nothing to postpone: \
+             0, and the job stays where it is.",
         )],
         errors: &[
             BAD_ID,

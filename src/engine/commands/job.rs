@@ -148,7 +148,8 @@ impl Engine {
 /// WORKING id -> integer: the retry time, by which the next delivery is postponed here
 /// and on the other holders.
 ///
-/// Differs from C, which treats an acked job like a live one: -ACKED, as documented.
+/// Differs from C, which treats an acked job like a live one: -ACKED, as documented. And an
+/// at-most-once job that is queued stays queued: in C it leaves its queue, and nobody gets it.
 pub fn working(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     let id = id_argument(call)?;
     if engine.ack_only.contains(&id) {
@@ -161,9 +162,11 @@ pub fn working(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     if engine.is_past_half_of_ttl(r) {
         return Err(CommandError::TooLate);
     }
-    engine.dequeue(r);
-    engine.postpone(r);
-    engine.tell_holders(r, MessageFlags::NONE, &Message::Working(id));
+    if !engine.jobs[r].is_at_most_once() {
+        engine.dequeue(r);
+        engine.postpone(r);
+        engine.tell_holders(r, MessageFlags::NONE, &Message::Working(id));
+    }
     let retry_secs = engine.jobs[r].retry_secs;
     engine.reply(call.client, call.resp).integer(i64::from(retry_secs));
     Ok(Outcome::Done)
