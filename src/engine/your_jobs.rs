@@ -236,6 +236,15 @@ mod tests {
     }
 
     #[test]
+    fn asking_again_prolongs_what_was_asked() {
+        let mut asks = Asks::default();
+        asks.remember(NodeRef(1), 2, MonoMs(10));
+        asks.remember(NodeRef(1), 2, MonoMs(20_000));
+        assert_eq!(asks.next(MonoMs(10 + ASK_VALID_MS)), Some((NodeRef(1), 2)));
+        assert_eq!(asks.next(MonoMs(20_000 + ASK_VALID_MS)), None);
+    }
+
+    #[test]
     fn asking_again_does_not_lower_what_is_wanted() {
         let mut asks = Asks::default();
         asks.remember(NodeRef(1), 9, MonoMs(10));

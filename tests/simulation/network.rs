@@ -7,18 +7,23 @@
 //!
 //! Two things are beyond what TCP does. A new link may bring frames once more that an
 //! earlier one brought (an *echo*). And of a node that speaks *plainly* nobody sees what C
-//! nodes do not have, nor does it see that of others.
+//! nodes do not have, nor does it see that of others; so whatever only ours understand must
+//! not be sent to it, nor by it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use disque::base::ids::LinkId;
 use disque::base::rng::Rng;
 use disque::engine::outbox::ConnectToken;
+use disque::proto::bus::{self, Message, MessageFlags};
 
 /// Where in a frame its type stands.
 const KIND: std::ops::Range<usize> = 12..14;
 /// Where C nodes have zeros, and ours say what they can do.
 const RESERVED: std::ops::Range<usize> = 102..136;
+/// The flags of messages that C nodes know.
+const C_FLAGS: MessageFlags =
+    MessageFlags(MessageFlags::NOREPLY.0 | MessageFlags::INCR_NACKS.0 | MessageFlags::INCR_DELIV.0);
 /// ENQUEUE and YOURJOBS have no echo: each is a delivery, of at-most-once jobs as well.
 const WITHOUT_ECHO: [[u8; 2]; 2] = [[0, 6], [0, 13]];
 /// A link to a node that is not simulated.
@@ -59,6 +64,14 @@ pub struct End {
     last_at: u64,
     /// Bytes sent here that did not arrive yet.
     under_way: usize,
+}
+
+/// Panics when a frame is one that C nodes do not know.
+fn assert_plain(frame: &[u8]) {
+    let (header, message) = bus::decode(frame).expect("engines send whole frames");
+    assert_eq!(header.message_flags.0 & !C_FLAGS.0, 0, "C nodes know no such flag: {message:?}");
+    let is_end_of_ask = matches!(message, Message::NeedJobs { count: 0, .. });
+    assert!(!is_end_of_ask, "C nodes ask for jobs, not for none: {message:?}");
 }
 
 /// Whether a link takes more.
@@ -256,6 +269,7 @@ impl Network {
         let (at, to, link) = (end.last_at, end.peer, end.peer_link);
         if self.plain.contains(&node) || self.plain.contains(&to) {
             bytes[RESERVED].fill(0);
+            assert_plain(&bytes);
         }
         if self.echoes_percent > 0 && !WITHOUT_ECHO.iter().any(|kind| bytes[KIND] == *kind) {
             let kept = self.echoes.entry((node, to)).or_default();
