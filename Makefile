@@ -84,7 +84,7 @@ mutants: $(CARGO_MUTANTS) ## Break the code in one way after the other and see w
 	CARGO_PROFILE_RELEASE_DEBUG=0 SEEDS=100 \
 	$(CARGO_MUTANTS) mutants $(MUTANTS_IN:%=--file '%/**') --shard $(MUTANTS) --sharding round-robin \
 		--output $(CARGO_TARGET_DIR)/mutants --profile release --caught \
-		-- --locked --lib --test simulation --test integration -- $(MUTANTS_SKIP:%=--skip %)
+		-- --locked --lib --test simulation --test integration --test power_loss -- $(MUTANTS_SKIP:%=--skip %)
 
 .PHONY: power-loss
 power-loss: ## Start servers on what losses of power leave of a disk; POINTS=n losses a run, SEED=n repeats one
