@@ -358,6 +358,27 @@ fn files_open_by_saying_what_they_are() {
     assert_none(&complaints, "the first line of a file is `//!` and a sentence");
 }
 
+/// The order in which traits are derived.
+const DERIVES: [&str; 9] =
+    ["Clone", "Copy", "Debug", "Default", "PartialEq", "Eq", "PartialOrd", "Ord", "Hash"];
+
+#[test]
+fn derives_stand_in_one_order() {
+    let mut complaints = Vec::new();
+    for file in rust_files() {
+        for (number, line) in (1..).zip(file.text.lines()) {
+            let list = line.trim().strip_prefix("#[derive(").and_then(|it| it.strip_suffix(")]"));
+            let Some(list) = list else { continue };
+            let place = |name: &str| DERIVES.iter().position(|known| *known == name);
+            let places: Vec<_> = list.split(", ").map(place).collect();
+            if places.contains(&None) || !places.is_sorted() {
+                complaints.push(format!("{}:{number}: {list}", file.path));
+            }
+        }
+    }
+    assert_none(&complaints, "DERIVES has the order of derived traits");
+}
+
 #[test]
 fn banned_words_stand_nowhere() {
     let mut complaints = Vec::new();

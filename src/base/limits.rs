@@ -1,4 +1,5 @@
-//! Every maximum in one place, each with its reason.
+//! The maxima that bound what comes from outside, and those that several modules share, each
+//! with its reason. What bounds the work of a single module stands there, as a `_MAX` of its own.
 
 /// Longest inline request without a line end, in bytes. C: PROTO_INLINE_MAX_SIZE.
 pub const INLINE_MAX: usize = 64 * 1024;

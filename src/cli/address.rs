@@ -11,7 +11,7 @@ const HOST_DEFAULT: &str = "127.0.0.1";
 const PORT_DEFAULT: u16 = 7711;
 
 /// The host and port of a node, or its unix socket.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerAddress {
     Tcp { host: String, port: u16 },
     Unix(PathBuf),

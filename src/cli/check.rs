@@ -28,7 +28,7 @@ use crate::base::number::human_bytes;
 /// Nodes or queues named for one reason; more are counted.
 const NAMED_MAX: usize = 5;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Severity {
     Ok,
     Warning,

@@ -243,7 +243,7 @@ pub fn hello(connection: &mut ServerConnection) -> Result<Greeting, Failure> {
 }
 
 /// One line of CLUSTER NODES: a node as another one sees it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodePeer {
     pub id: String,
     pub address: String,

@@ -30,7 +30,7 @@ pub enum CliRequest {
 }
 
 /// A run of the tool.
-#[derive(Debug, Clone)]
+#[derive(Clone, Debug)]
 pub struct CliOptions {
     pub address: ServerAddress,
     pub login: Option<Login>,
@@ -55,14 +55,14 @@ pub struct CliOptions {
 }
 
 /// How often a command is executed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeat {
     Times(u64),
     Endless,
 }
 
 /// What a run does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunMode {
     /// Executes the command, or starts the interactive client when there is none.
     Command,
@@ -76,7 +76,7 @@ pub enum RunMode {
 }
 
 /// How the latency mode reports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LatencyReport {
     /// One line that is always rewritten.
     Running,
@@ -87,14 +87,14 @@ pub enum LatencyReport {
 }
 
 /// What `--check` warns about.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueLimits {
     pub length_max: Option<u64>,
     pub age_max_secs: Option<u64>,
 }
 
 /// Which nodes `--check` asks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckScope {
     Cluster,
     Local,

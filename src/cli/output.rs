@@ -24,7 +24,7 @@ impl Sink for Vec<u8> {
 }
 
 /// A way to print replies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrintForm {
     /// Types shown, strings quoted, arrays numbered: for people.
     Standard,
@@ -44,7 +44,7 @@ impl PrintForm {
 }
 
 /// How a reply is printed.
-#[derive(Debug, Clone)]
+#[derive(Clone, Debug)]
 pub struct Format {
     pub form: PrintForm,
     /// What stands between the elements of an array in raw form.

@@ -12,7 +12,7 @@ use super::{terminal, wait};
 use crate::proto::reply_reader::Value;
 
 /// How the server answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestOutcome {
     Served,
     ErrorReply,

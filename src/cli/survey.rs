@@ -19,7 +19,7 @@ const SCAN_COUNT: &str = "1000";
 const PAGE_COST: usize = 64;
 
 /// One queue on one node.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueNumbers {
     pub length: u64,
     pub oldest_age: Option<Duration>,
@@ -43,7 +43,7 @@ impl QueueNumbers {
 }
 
 /// Which ways a queue is closed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PauseState {
     pub is_in: bool,
     pub is_out: bool,

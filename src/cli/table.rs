@@ -26,14 +26,14 @@ pub struct TableColumn {
     pub width_min: usize,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
     Left,
     Right,
 }
 
 /// A value of a table.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
     /// Bytes somebody has chosen, such as a queue's name.
     Name(Vec<u8>),

@@ -143,7 +143,7 @@ pub fn prints_to_terminal() -> bool {
 }
 
 /// How much a terminal shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScreenSize {
     pub lines: usize,
     pub columns: usize,

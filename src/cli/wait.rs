@@ -18,7 +18,7 @@ use super::failure::Failure;
 use crate::base::reason::reason;
 
 /// What a socket is waited for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
     Readable,
     Writable,

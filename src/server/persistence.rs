@@ -26,11 +26,9 @@ use crate::engine::More;
 use crate::engine::command::{Call, Outcome};
 use crate::engine::config::EnqueueAtLoad;
 use crate::engine::records::Storage;
-use crate::store::aof::{
-    Aof, AofOptions, AofState, IncrementalSync, SyncDuringRewrite, SyncPolicy,
-};
+use crate::store::aof::{Aof, AofOptions, AofState, SyncDuringRewrite, SyncPolicy};
 use crate::store::aof_load::{AofReader, LoadError, LoadProgress};
-use crate::store::aof_rewrite::{RecordStream, remove_leftovers};
+use crate::store::aof_rewrite::{IncrementalSync, RecordStream, remove_leftovers};
 use crate::store::fsync::{DiskThread, Wake};
 use crate::store::{replacement, stop_note};
 

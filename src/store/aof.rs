@@ -20,7 +20,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::aof_rewrite::{self, RecordStream, Rewrite};
+use super::aof_rewrite::{self, IncrementalSync, RecordStream, Rewrite, SyncMoment};
 use super::append_file::AppendFile;
 use super::disk::{Disk, DiskEvent, DiskTask, Ticket};
 use super::fsync::DiskThread;
@@ -57,13 +57,6 @@ pub enum SyncDuringRewrite {
     Yes,
 }
 
-/// Whether a successor is synced while it grows, or all at the end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IncrementalSync {
-    No,
-    Yes,
-}
-
 /// Whether records are kept. INFO: aof_state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AofState {
@@ -72,13 +65,6 @@ pub enum AofState {
     /// Turned on while the server runs: until the first rewrite is done there is no file
     /// that records could be added to.
     WaitRewrite,
-}
-
-/// Whether written records must be on the disk before the turn goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SyncMoment {
-    InTurn,
-    Later,
 }
 
 /// The syncs of the current file by the thread.

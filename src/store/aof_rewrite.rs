@@ -25,10 +25,23 @@ use std::mem;
 use std::path::{Path, PathBuf};
 use std::process;
 
-use super::aof::{IncrementalSync, SyncMoment};
 use super::append_file::AppendFile;
 use super::disk::{Disk, DiskEvent, DiskFile, DiskTask, Ticket, write_all};
 use super::replacement::folder_of;
+
+/// Whether a successor is synced while it grows, or all at the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IncrementalSync {
+    No,
+    Yes,
+}
+
+/// Whether written records must be on the disk before the turn goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SyncMoment {
+    InTurn,
+    Later,
+}
 
 /// Bytes gathered before the thread is handed them.
 const HAND_OVER_LEN: usize = 256 * 1024;

@@ -1,7 +1,8 @@
 //! What befalls the disks of a cluster, and how nodes end, drawn from a seed.
 
 use disque::base::rng::Rng;
-use disque::store::aof::{AofOptions, IncrementalSync, SyncDuringRewrite, SyncPolicy};
+use disque::store::aof::{AofOptions, SyncDuringRewrite, SyncPolicy};
+use disque::store::aof_rewrite::IncrementalSync;
 
 use crate::cluster::Sim;
 use crate::disk::Faults;

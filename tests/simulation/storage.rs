@@ -13,11 +13,9 @@ use disque::engine::command;
 use disque::engine::records::Storage as Health;
 use disque::engine::{Engine, More};
 use disque::manual::Flags;
-use disque::store::aof::{
-    Aof, AofOptions, AofState, IncrementalSync, LastRewrite, SyncDuringRewrite, SyncPolicy,
-};
+use disque::store::aof::{Aof, AofOptions, AofState, LastRewrite, SyncDuringRewrite, SyncPolicy};
 use disque::store::aof_load::{AofReader, LoadProgress};
-use disque::store::aof_rewrite::RecordStream;
+use disque::store::aof_rewrite::{IncrementalSync, RecordStream};
 use disque::store::stop_note;
 
 use crate::clock::Clock;
