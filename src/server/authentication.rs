@@ -15,7 +15,7 @@ pub(super) static COMMANDS: &[ServerCommand] = &[row("auth", auth), row("hello",
 /// Longest password. C: CONFIG_AUTHPASS_MAX_LEN.
 const PASSWORD_MAX: usize = 512;
 
-/// AUTH password -> OK. A wrong one takes an earlier authentication back.
+/// AUTH password -> OK. A wrong one takes away what an earlier right one gave.
 fn auth(server: &mut Server, call: &Call<'_>) -> Outcome {
     let Some(password) = &server.config.requirepass else {
         server.reply(call).error("ERR Client sent AUTH, but no password is set");
@@ -69,13 +69,13 @@ fn greet(server: &mut Server, call: &Call<'_>) -> Result<(), &'static str> {
         b"3" => Resp::V3,
         _ => return Err("NOPROTO unsupported protocol version"),
     };
-    let mut is_known = !server.is_stranger(call.client);
+    let mut is_known = !server.is_unauthenticated(call.client);
     let mut name = None;
     let mut at = 2;
     while let Some(word) = call.args.get(at) {
         if word.eq_ignore_ascii_case(b"auth") && at + 2 < call.args.len() {
             let password = server.config.requirepass.as_deref().unwrap_or_default();
-            // Without a password every client is let in, whatever it sends.
+            // Without a password to check, any is right.
             let is_right =
                 server.config.requirepass.is_none() || is_same(password, &call.args[at + 2]);
             if &call.args[at + 1] != b"default" || !is_right {

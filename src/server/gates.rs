@@ -9,12 +9,12 @@ use crate::manual::{Command, Flags};
 pub(super) enum Gate {
     /// The command at this place may run.
     Open(usize),
-    /// It may not; the client has got an error.
+    /// It may not; the error is written.
     Shut,
 }
 
 impl Server {
-    /// Checks a request in C's order: name, number of words, password, memory, disk,
+    /// Checks a request in C's order: name, number of arguments, password, memory, disk,
     /// loading. An unauthenticated client can find out about the first two.
     pub(super) fn admit(&mut self, call: &Call<'_>) -> Gate {
         let Some(place) = self.commands.find(&call.args[0]) else {
@@ -30,7 +30,7 @@ impl Server {
             return self
                 .refuse(call, format!("ERR wrong number of arguments for '{name}' command"));
         }
-        if self.is_stranger(call.client) && !lets_in(command, call) {
+        if self.is_unauthenticated(call.client) && !lets_in(command, call) {
             return self.refuse(call, "NOAUTH Authentication required.");
         }
         if self.config.maxmemory > 0
@@ -58,14 +58,14 @@ impl Server {
         Gate::Shut
     }
 
-    /// Whether the client has yet to say the password.
-    pub(super) fn is_stranger(&self, client: ClientId) -> bool {
+    /// Whether the client has yet to send the password.
+    pub(super) fn is_unauthenticated(&self, client: ClientId) -> bool {
         self.config.requirepass.is_some()
             && !self.client(client).is_some_and(|client| client.is_authenticated)
     }
 }
 
-/// Whether an unauthenticated client may run this command: it may authenticate the client.
+/// Whether an unauthenticated client may try this command, which may authenticate it.
 fn lets_in(command: &Command, call: &Call<'_>) -> bool {
     command.name == "auth" || command.name == "hello" && call.args.len() > 1
 }

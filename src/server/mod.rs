@@ -132,7 +132,7 @@ pub struct Server {
 
     last_client_number: u64,
     /// Clients to be closed at the end of the turn.
-    doomed: Vec<ClientId>,
+    closing: Vec<ClientId>,
     /// Whether somebody could not be accepted for want of a file descriptor.
     is_starved: bool,
     paused_until: MonoMs,
@@ -220,7 +220,7 @@ impl Server {
             links: Slots::new(),
             is_ending: false,
             last_client_number: 0,
-            doomed: Vec::new(),
+            closing: Vec::new(),
             is_starved: false,
             paused_until: MonoMs(0),
             next_client_slot: 0,
@@ -288,13 +288,13 @@ impl Server {
         self.run_resumed();
         self.load_some().map_err(io::Error::other)?;
         self.drain();
-        self.close_doomed();
+        self.close_ended();
         Ok(())
     }
 
     /// How long nothing is due, as far as is known.
     fn poll_timeout(&self) -> Option<Duration> {
-        if !self.engine.out.is_empty() || !self.doomed.is_empty() {
+        if !self.engine.out.is_empty() || !self.closing.is_empty() {
             return Some(Duration::ZERO);
         }
         let due_at = self

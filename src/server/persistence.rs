@@ -3,7 +3,7 @@
 //!
 //! The file is loaded at start in slices, between which clients that need no jobs are
 //! served. Afterwards each turn ends with [`Server::persist`]: the turn's records are on
-//! their way to the disk before anybody hears of them. Right behind them in the stream
+//! their way to the disk before anything is sent that depends on them. Right behind them in the stream
 //! come the jobs of a rewrite under way, a few at a time.
 
 use std::fs::{self, File};
@@ -336,7 +336,7 @@ impl Server {
 /// Writing.
 impl Server {
     /// Has the turn's records written, and synced where the policy says so. When they
-    /// cannot be and must, the server ends here: nobody may hear of what they say.
+    /// cannot be and must, the server ends here: nothing may be sent that depends on them.
     pub(super) fn persist(&mut self) {
         let now = self.clock.now.mono;
         let persistence = &mut self.persistence;

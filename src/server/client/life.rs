@@ -61,8 +61,8 @@ impl Server {
                 if !self.is_starved {
                     log::warn!("Accepting a connection: {error}");
                 }
-                // Without this the loop would never hear of who waits again, or, told that
-                // he is still there, never rest.
+                // Without this the loop would either never return to who waits, or, with the
+                // listener always ready, never rest.
                 self.is_starved = true;
                 let again_at = self.clock.now.mono.plus_ms(STARVED_MS);
                 self.timers.once(ServerTimer::AcceptAgain, again_at.0);
@@ -82,7 +82,7 @@ impl Server {
     fn connect_client(&mut self, mut stream: Stream, peer: Option<SocketAddr>) {
         if self.clients.len() >= self.config.maxclients as usize {
             self.stats.connections_rejected += 1;
-            // He may not read it, and that is all right.
+            // It may not be read, and that is all right.
             let _refused = stream.write(b"-ERR max number of clients reached\r\n");
             return;
         }
@@ -110,10 +110,10 @@ impl Server {
         let was_waiting = client.is_blocked || client.busy.is_some();
         client.is_blocked = false;
         client.busy = None;
-        let is_known_doomed = client.closing == Some(how);
+        let is_listed = client.closing == Some(how);
         client.closing = Some(how);
-        if !is_known_doomed {
-            self.doomed.push(id);
+        if !is_listed {
+            self.closing.push(id);
         }
         if was_waiting {
             self.engine.client_gone(self.clock.now, id);
@@ -121,9 +121,9 @@ impl Server {
     }
 
     /// Closes who is to be closed; at the end of a turn, after the replies went out.
-    pub(in crate::server) fn close_doomed(&mut self) {
-        let mut doomed = std::mem::take(&mut self.doomed);
-        for id in doomed.drain(..) {
+    pub(in crate::server) fn close_ended(&mut self) {
+        let mut closing = std::mem::take(&mut self.closing);
+        for id in closing.drain(..) {
             let Some(client) = self.client(id) else { continue };
             let is_over =
                 client.closing == Some(Closing::AfterTurn) || client.connection.unsent() == 0;
@@ -131,7 +131,7 @@ impl Server {
                 self.close(id);
             }
         }
-        self.doomed = doomed;
+        self.closing = closing;
     }
 
     fn close(&mut self, id: ClientId) {
