@@ -56,7 +56,7 @@ fn what_was_answered_survives_a_kill_under_every_policy() {
         let mut server = TestServer::start_with(&options);
         let mut client = server.client();
         let ids: Vec<String> =
-            (0..100).map(|n| text(client.call(&format!("ADDJOB q body-{n} 0 RETRY 1")))).collect();
+            (0..100).map(|n| text(client.call(&format!("ADDJOB q body-{n} 0 RETRY 3600")))).collect();
         assert_eq!(integer(client.call(&format!("ACKJOB {}", ids[..50].join(" ")))), 50);
         let mut client = crash(&mut server, &options);
         for (n, id) in ids.iter().enumerate() {
@@ -89,12 +89,12 @@ fn a_rewrite_shrinks_the_file_and_keeps_the_jobs() {
     let mut server = TestServer::start_with(&ON);
     let mut client = server.client();
     for n in 0..500 {
-        let id = text(client.call(&format!("ADDJOB q body-{n} 0 RETRY 100")));
+        let id = text(client.call(&format!("ADDJOB q body-{n} 0 RETRY 3600")));
         if n % 10 != 0 {
             assert_eq!(integer(client.call(&format!("ACKJOB {id}"))), 1);
         }
     }
-    let kept = text(client.call("ADDJOB q kept 0 RETRY 100"));
+    let kept = text(client.call("ADDJOB q kept 0 RETRY 3600"));
     assert_eq!(array(client.call("GETJOB COUNT 100 FROM q")).len(), 51);
     assert_eq!(integer(client.call(&format!("NACK {kept}"))), 1);
     let before: u64 = info(&mut client, "aof_current_size").parse().expect("a number");
@@ -104,7 +104,7 @@ fn a_rewrite_shrinks_the_file_and_keeps_the_jobs() {
     let after: u64 = info(&mut client, "aof_current_size").parse().expect("a number");
     assert!(after * 4 < before, "{before} bytes became {after}");
     assert_eq!(info(&mut client, "aof_base_size"), after.to_string());
-    let late = text(client.call("ADDJOB q late 0 RETRY 100"));
+    let late = text(client.call("ADDJOB q late 0 RETRY 3600"));
     assert!(!folder_names(server.folder()).iter().any(|name| name.starts_with("temp-")));
     let mut client = crash(&mut server, &ON);
     assert!(text(client.call("INFO jobs")).contains("registered_jobs:52\r\n"));
@@ -131,11 +131,11 @@ fn a_kill_during_a_rewrite_loses_nothing_and_leaves_nothing_behind() {
     let mut client = server.client();
     let body = "x".repeat(1000);
     let ids: Vec<String> =
-        (0..3000).map(|_| text(client.call(&format!("ADDJOB q {body} 0 RETRY 100")))).collect();
+        (0..3000).map(|_| text(client.call(&format!("ADDJOB q {body} 0 RETRY 3600")))).collect();
     for round in 0..5 {
         client.send_command("BGREWRITEAOF");
         let more: Vec<String> =
-            (0..round * 20).map(|_| format!("ADDJOB q round-{round} 0 RETRY 100")).collect();
+            (0..round * 20).map(|_| format!("ADDJOB q round-{round} 0 RETRY 3600")).collect();
         let started = status("Background append only file rewriting started");
         assert_eq!(client.reply(), started);
         for command in &more {
@@ -155,15 +155,15 @@ fn a_kill_during_a_rewrite_loses_nothing_and_leaves_nothing_behind() {
 fn the_file_can_be_turned_on_and_off_while_the_server_runs() {
     let mut server = TestServer::start();
     let mut client = server.client();
-    let early = text(client.call("ADDJOB q early 0 RETRY 100"));
+    let early = text(client.call("ADDJOB q early 0 RETRY 3600"));
     assert_eq!(info(&mut client, "aof_state"), "off");
     assert_eq!(client.call("CONFIG SET appendonly yes"), status("OK"));
     let on = eventually(|| info(&mut client, "aof_state"), |state| state != "wait-rewrite");
     assert_eq!(on, "on");
-    let late = text(client.call("ADDJOB q late 0 RETRY 100"));
+    let late = text(client.call("ADDJOB q late 0 RETRY 3600"));
     assert_eq!(client.call("CONFIG SET appendonly no"), status("OK"));
     assert_eq!(info(&mut client, "aof_state"), "off");
-    let lost = text(client.call("ADDJOB q lost 0 RETRY 100"));
+    let lost = text(client.call("ADDJOB q lost 0 RETRY 3600"));
     server.stop_by(libc::SIGKILL);
     let mut client = start_again(&mut server, &ON);
     assert_eq!(show(&mut client, &early, "state"), bulk("active"));
@@ -178,7 +178,7 @@ fn a_planned_restart_puts_every_job_where_it_was() {
     fs::write(&config, "aof-enqueue-jobs-once yes\n").expect("it takes a file");
     let mut client = server.client();
     let once = text(client.call("ADDJOB q once 0 RETRY 0"));
-    let active = text(client.call("ADDJOB other active 0 RETRY 100"));
+    let active = text(client.call("ADDJOB other active 0 RETRY 3600"));
     assert_eq!(array(client.call("GETJOB FROM other")).len(), 1);
     client.send_command("SHUTDOWN REWRITE-AOF");
     assert!(client.is_closed());
@@ -215,7 +215,7 @@ fn a_file_loaded_once_and_not_kept_up_is_not_loaded_again() {
 fn a_cut_off_tail_is_cut_with_a_warning() {
     let mut server = TestServer::start_with(&ON);
     let mut client = server.client();
-    let id = text(client.call("ADDJOB q body 0 RETRY 100"));
+    let id = text(client.call("ADDJOB q body 0 RETRY 3600"));
     server.stop_by(libc::SIGKILL);
     let path = server.folder().join("disque.aof");
     let mut file = fs::read(&path).expect("the file is there");
@@ -260,7 +260,7 @@ fn a_full_disk_stops_producers_and_lets_consumers_drain() {
     let server = TestServer::start_in(folder, &ON);
     let mut client = server.client();
     wait_until_loaded(&mut client);
-    let id = text(client.call("ADDJOB q body 0 RETRY 100"));
+    let id = text(client.call("ADDJOB q body 0 RETRY 3600"));
     let full = error("MISCONF Errors writing to the AOF file: No space left on device");
     assert_eq!(client.call("ADDJOB q body 0"), full);
     assert_eq!(client.call("PING"), full);
@@ -289,7 +289,7 @@ fn under_always_a_full_disk_ends_the_server_before_anybody_is_answered() {
 fn the_file_can_be_loaded_again_by_hand() {
     let server = TestServer::start_with(&ON);
     let mut client = server.client();
-    let id = text(client.call("ADDJOB q body 0 RETRY 100"));
+    let id = text(client.call("ADDJOB q body 0 RETRY 3600"));
     assert_eq!(integer(client.call("QLEN q")), 1);
     assert_eq!(client.call("DEBUG LOADAOF"), status("OK"));
     assert_eq!(show(&mut client, &id, "state"), bulk("active"));

@@ -24,7 +24,7 @@ struct Diary {
 /// Adds jobs, and acknowledges every second, until the server is gone.
 fn add_and_acknowledge(mut client: Client, answered: &AtomicUsize) -> Diary {
     let mut diary = Diary::default();
-    while let Some(reply) = client.call_if_open("ADDJOB q body 0 RETRY 100") {
+    while let Some(reply) = client.call_if_open("ADDJOB q body 0 RETRY 3600") {
         let id = text(reply);
         diary.added.push(id.clone());
         answered.fetch_add(1, Ordering::Relaxed);
@@ -113,7 +113,7 @@ fn a_disk_that_was_full_gets_room_again_and_everything_is_in_the_file_once() {
     let mut ids = Vec::new();
     let refusal = loop {
         assert!(ids.len() < 64, "they do not fit into 64 KiB");
-        match client.call(&format!("ADDJOB q {body} 0 RETRY 100")) {
+        match client.call(&format!("ADDJOB q {body} 0 RETRY 3600")) {
             Value::Status(id) => ids.push(String::from_utf8(id).expect("IDs are text")),
             other => break other,
         }
@@ -130,7 +130,7 @@ fn a_disk_that_was_full_gets_room_again_and_everything_is_in_the_file_once() {
     server.limit_files(libc::RLIM_INFINITY);
     eventually(|| client.call("PING"), |reply| *reply == status("PONG"));
     assert!(text(client.call("INFO persistence")).contains("aof_last_write_status:ok\r\n"));
-    let late = text(client.call("ADDJOB q late 0 RETRY 100"));
+    let late = text(client.call("ADDJOB q late 0 RETRY 3600"));
     server.stop_by(libc::SIGKILL);
     let counts = beginnings(&server);
     assert!(ids.iter().chain([&late]).all(|id| counts[id] == 1), "each begins once: {counts:?}");

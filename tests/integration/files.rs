@@ -140,7 +140,7 @@ fn jobs_are_enqueued_once_though_the_configuration_is_a_mount() {
         start_on_mount("disque.conf", "appendonly yes\naof-enqueue-jobs-once yes\n", &[]);
     eventually(|| read(&server, "mounted"), |text| text.contains("aof-enqueue-jobs-once no\n"));
     let mut client = server.client();
-    text(client.call("ADDJOB q body 0 RETRY 100"));
+    text(client.call("ADDJOB q body 0 RETRY 3600"));
     server.stop_by(libc::SIGKILL);
     server.start_again(&[]);
     let mut client = server.client();
@@ -155,7 +155,7 @@ fn the_append_only_file_stays_a_link_when_it_is_rewritten() {
     symlink("kept/real.aof", folder.path().join("disque.aof")).expect("the name is free");
     let mut server = TestServer::start_in(folder, &["--appendonly", "yes"]);
     let mut client = server.client();
-    let id = text(client.call("ADDJOB q body 0 RETRY 100"));
+    let id = text(client.call("ADDJOB q body 0 RETRY 3600"));
     rewrite_aof(&mut client);
     assert_eq!(info(&mut client, "aof_last_bgrewrite_status"), "ok");
     let link = fs::symlink_metadata(server.folder().join("disque.aof")).expect("it is there");
@@ -235,14 +235,14 @@ fn a_server_takes_its_cluster_and_its_jobs_to_another_folder() {
         TestServer::start_with_config("appendonly yes\n", &["--auto-aof-rewrite-percentage", "0"]);
     let mut client = server.client();
     let id = my_id(&mut client);
-    let job = text(client.call("ADDJOB q body 0 RETRY 100"));
+    let job = text(client.call("ADDJOB q body 0 RETRY 3600"));
     let new = server.folder().join("new");
     fs::create_dir(&new).expect("the name is free");
     assert_eq!(client.call("CONFIG SET dir new"), status("OK"));
     assert_eq!(client.call("CONFIG REWRITE"), status("OK"));
     eventually(|| new.join("disque.aof").exists(), |&is_there| is_there);
     assert!(new.join("nodes.conf").exists());
-    let late = text(client.call("ADDJOB q late 0 RETRY 100"));
+    let late = text(client.call("ADDJOB q late 0 RETRY 3600"));
     server.stop_by(libc::SIGKILL);
     server.start_again(&[]);
     let mut client = server.client();

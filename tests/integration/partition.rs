@@ -117,7 +117,7 @@ fn a_job_does_not_come_after_its_acknowledgement() {
     let mut client = mesh.client(0);
     net.set(&[0], &[1], Fate::Late(Duration::from_secs(5)));
     let ended = net.links(0, 1).ended;
-    let id = text(client.call("ADDJOB q body 0 REPLICATE 2 ASYNC RETRY 60"));
+    let id = text(client.call("ADDJOB q body 0 REPLICATE 2 ASYNC RETRY 3600"));
     // Nothing is answered in time on this link.
     eventually(|| net.links(0, 1).ended, |now| *now > ended);
     net.wires.heal();
