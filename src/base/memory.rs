@@ -13,6 +13,10 @@
 //!
 //! and without that every number here stays 0.
 //!
+//! The largest blocks come from the system itself, on Linux: a buffer that grows by
+//! reallocation is then moved by its page tables and not copied, so that it takes no more
+//! memory than what is in it, nor a pause for each of its sizes.
+//!
 //! Each thread gathers its changes and adds them to the common count when they pass
 //! [`BATCH_BYTES`]. The calling thread's own are always counted, so the server's one
 //! working thread reads exact numbers of its own work; each other thread may hide
@@ -23,7 +27,6 @@ use std::cell::Cell;
 #[cfg(feature = "jemalloc")]
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::MaybeUninit;
-#[cfg(feature = "jemalloc")]
 use std::ptr;
 use std::sync::atomic::{AtomicIsize, Ordering::Relaxed};
 
@@ -36,6 +39,9 @@ const BATCH_BYTES: isize = 4096;
 /// Blocks of this size and more get all their pages at once, see [`copy_of`].
 const POPULATED_MIN: usize = 32 * 1024;
 const PAGE: usize = 4096;
+/// Blocks of this size and more are the system's own. Below it, to have a block at hand that
+/// was in use before is worth more than not to copy 10 MB once.
+const MAPPED_MIN: usize = 16 * 1024 * 1024;
 
 /// Bytes in use, without what the threads have not yet added.
 static USED: AtomicIsize = AtomicIsize::new(0);
@@ -125,13 +131,17 @@ pub const fn give_back_from_a_thread() -> bool {
 /// Counts what goes through it; see the module's text.
 pub struct CountingAllocator;
 
-// SAFETY: every call goes to the inner allocator with the arguments as they came, and
-// its answer is handed on as it is. Counting touches thread-locals and atomics only
-// and cannot unwind.
+// SAFETY: a block belongs to the inner allocator or to `mapped`, which is decided by nothing
+// but its layout, so every call about it goes to the same one. The inner allocator gets the
+// arguments as they came, and its answer is handed on as it is. Counting touches thread-locals
+// and atomics only and cannot unwind.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller keeps `alloc`'s contract, which is the inner one's too.
-        let memory = unsafe { Inner.alloc(layout) };
+        let memory = match is_mapped(layout) {
+            true => mapped::alloc(layout.size()),
+            // SAFETY: the caller keeps `alloc`'s contract, which is the inner one's too.
+            false => unsafe { Inner.alloc(layout) },
+        };
         if !memory.is_null() {
             count_allocation(size_class(layout));
         }
@@ -139,8 +149,12 @@ unsafe impl GlobalAlloc for CountingAllocator {
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: as in `alloc`.
-        let memory = unsafe { Inner.alloc_zeroed(layout) };
+        let memory = match is_mapped(layout) {
+            // What is fresh from the system is zero.
+            true => mapped::alloc(layout.size()),
+            // SAFETY: as in `alloc`.
+            false => unsafe { Inner.alloc_zeroed(layout) },
+        };
         if !memory.is_null() {
             count_allocation(size_class(layout));
         }
@@ -148,20 +162,112 @@ unsafe impl GlobalAlloc for CountingAllocator {
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: `memory` came from the inner allocator with this layout.
-        unsafe { Inner.dealloc(memory, layout) };
+        match is_mapped(layout) {
+            // SAFETY: `memory` came from `mapped` with this size.
+            true => unsafe { mapped::dealloc(memory, layout.size()) },
+            // SAFETY: `memory` came from the inner allocator with this layout.
+            false => unsafe { Inner.dealloc(memory, layout) },
+        }
         count(-size_class(layout));
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // SAFETY: as in `dealloc`; the caller checked the new size.
-        let moved = unsafe { Inner.realloc(memory, layout, new_size) };
+        // SAFETY: `realloc`'s contract: the new size fits a layout of this alignment.
+        let new = unsafe { Layout::from_size_align_unchecked(new_size, layout.align()) };
+        let moved = match (is_mapped(layout), is_mapped(new)) {
+            // SAFETY: as in `dealloc`; the caller checked the new size.
+            (false, false) => unsafe { Inner.realloc(memory, layout, new_size) },
+            // SAFETY: as in `dealloc`.
+            (true, true) => unsafe { mapped::realloc(memory, layout.size(), new_size) },
+            // SAFETY: the caller keeps `realloc`'s contract.
+            _ => return unsafe { self.move_to(memory, layout, new) },
+        };
         if !moved.is_null() {
-            // SAFETY: `realloc`'s contract: the new size fits a layout of this alignment.
-            let new = unsafe { Layout::from_size_align_unchecked(new_size, layout.align()) };
             count_allocation(size_class(new) - size_class(layout));
         }
         moved
+    }
+}
+
+impl CountingAllocator {
+    /// Copies a block to a new one, and frees it.
+    ///
+    /// # Safety
+    /// As for `realloc`.
+    unsafe fn move_to(&self, memory: *mut u8, layout: Layout, new: Layout) -> *mut u8 {
+        // SAFETY: the new size is not 0, as the caller has seen to.
+        let moved = unsafe { self.alloc(new) };
+        if !moved.is_null() {
+            let len = layout.size().min(new.size());
+            // SAFETY: both blocks are at least as long and are two. The old one, which came
+            // from this allocator with this layout, is not used any more.
+            unsafe {
+                ptr::copy_nonoverlapping(memory, moved, len);
+                self.dealloc(memory, layout);
+            }
+        }
+        moved
+    }
+}
+
+/// Whether a block of this layout is the system's own.
+const fn is_mapped(layout: Layout) -> bool {
+    cfg!(target_os = "linux") && layout.size() >= MAPPED_MIN && layout.align() <= PAGE
+}
+
+/// Blocks that are mappings of their own.
+#[cfg(target_os = "linux")]
+mod mapped {
+    use std::ptr;
+
+    use super::{PAGE, round_up};
+
+    /// Returns a block that is all zeros, at the beginning of a page; null when there is none.
+    pub fn alloc(size: usize) -> *mut u8 {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping that the system places touches no memory in use.
+        let block =
+            unsafe { libc::mmap(ptr::null_mut(), round_up(size, PAGE), access, kind, -1, 0) };
+        or_null(block)
+    }
+
+    /// # Safety
+    /// `block` came from here with `size`, and is not used any more.
+    pub unsafe fn dealloc(block: *mut u8, size: usize) {
+        // SAFETY: the mapping is the block, all of it and nothing else. Unmapping it all cannot
+        // fail, and if it did, the block would only be lost.
+        unsafe { libc::munmap(block.cast(), round_up(size, PAGE)) };
+    }
+
+    /// Returns the block in its new size, maybe at another place; null when that is
+    /// impossible, and then it is as it was.
+    ///
+    /// # Safety
+    /// `block` came from here with `size`.
+    pub unsafe fn realloc(block: *mut u8, size: usize, new_size: usize) -> *mut u8 {
+        let (size, new_size) = (round_up(size, PAGE), round_up(new_size, PAGE));
+        // SAFETY: the mapping is the block, all of it and nothing else; it may be moved, since
+        // the caller goes on with the address that is returned.
+        or_null(unsafe { libc::mremap(block.cast(), size, new_size, libc::MREMAP_MAYMOVE) })
+    }
+
+    fn or_null(block: *mut libc::c_void) -> *mut u8 {
+        if block == libc::MAP_FAILED { ptr::null_mut() } else { block.cast() }
+    }
+}
+
+/// Elsewhere no block is one; see [`is_mapped`].
+#[cfg(not(target_os = "linux"))]
+mod mapped {
+    pub fn alloc(_size: usize) -> *mut u8 {
+        std::ptr::null_mut()
+    }
+
+    pub unsafe fn dealloc(_block: *mut u8, _size: usize) {}
+
+    pub unsafe fn realloc(_block: *mut u8, _size: usize, _new_size: usize) -> *mut u8 {
+        std::ptr::null_mut()
     }
 }
 
@@ -268,6 +374,25 @@ mod tests {
         let mut bytes = black_box(vec![0_u8; 100]);
         bytes.reserve_exact(1000);
         assert_eq!(allocations() - before, 3);
+    }
+
+    #[test]
+    fn a_block_keeps_what_is_in_it_through_all_sizes() {
+        let sizes = [1, MAPPED_MIN / 2, MAPPED_MIN, 3 * MAPPED_MIN + 1, MAPPED_MIN + 7, 100];
+        let mut bytes: Vec<u8> = Vec::new();
+        for size in sizes {
+            let kept = bytes.len().min(size);
+            bytes.truncate(size);
+            bytes.reserve_exact(size - kept);
+            bytes.shrink_to(size);
+            assert_eq!(bytes.capacity(), size);
+            let at = kept..size;
+            bytes.extend(at.map(|at| (at % 251) as u8));
+            let differs = (0..size).find(|&at| bytes[at] != (at % 251) as u8);
+            assert_eq!(differs, None, "of {size}");
+        }
+        let zeros = black_box(vec![0_u8; 2 * MAPPED_MIN]);
+        assert!(zeros.iter().all(|&byte| byte == 0));
     }
 
     /// Large enough to stand out from what tests beside this one allocate.
