@@ -40,7 +40,7 @@ impl Connection {
         event_loop: &EventLoop,
         token: Token,
     ) -> io::Result<Self> {
-        stream.set_options(keepalive_secs)?;
+        stream.set_options(keepalive_secs);
         event_loop.register(&mut stream, token)?;
         Ok(Self {
             stream,

@@ -66,26 +66,17 @@ pub enum ConnectProgress {
 }
 
 impl Link {
-    /// Begins to connect to a peer's bus address, from `source` when given. The outcome
-    /// arrives with the socket's first writable event.
+    /// Begins to connect to a peer's bus address, from the first of `sources` that can reach it,
+    /// which those of the other address family cannot. Without any: from wherever the system
+    /// likes. The outcome arrives with the socket's first writable event; an error names the
+    /// last source that was tried.
     pub fn connect(
         peer: SocketAddr,
-        source: Option<IpAddr>,
+        sources: &[IpAddr],
         event_loop: &EventLoop,
         token: Token,
     ) -> io::Result<Self> {
-        let socket = Socket::new(Domain::for_address(peer), Type::STREAM, Some(Protocol::TCP))?;
-        socket.set_nonblocking(true)?;
-        // A source of the other address family cannot reach this peer; any other can.
-        if let Some(ip) = source.filter(|ip| ip.is_ipv4() == peer.is_ipv4()) {
-            socket.set_reuse_address(true)?;
-            socket.bind(&SocketAddr::new(ip, 0).into())?;
-        }
-        match socket.connect(&peer.into()) {
-            Ok(()) => {}
-            Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
-            Err(error) => return Err(error),
-        }
+        let socket = begin_connect(peer, sources)?;
         let stream = Stream::Tcp(TcpStream::from_std(socket.into()));
         let mut link = Self::register(stream, peer, State::Connecting, event_loop, token)?;
         link.unsent_max = LINK_UNSENT_MAX;
@@ -109,7 +100,7 @@ impl Link {
         event_loop: &EventLoop,
         token: Token,
     ) -> io::Result<Self> {
-        stream.set_options(KEEPALIVE_SECS)?;
+        stream.set_options(KEEPALIVE_SECS);
         event_loop.register(&mut stream, token)?;
         let mut link = Self {
             stream,
@@ -179,7 +170,40 @@ impl Link {
     }
 }
 
-/// Tells how the next frame stands. Little is buffered for strangers: a frame over
+/// Tries the sources that may reach `peer`, in their order, until a connect has begun.
+fn begin_connect(peer: SocketAddr, sources: &[IpAddr]) -> io::Result<Socket> {
+    let may_reach = |source: &&IpAddr| source.is_ipv4() == peer.is_ipv4();
+    let mut sources: Vec<IpAddr> = sources.iter().filter(may_reach).copied().collect();
+    if sources.is_empty() {
+        return begin_connect_from(None, peer);
+    }
+    // Linux refuses a connect from 127.0.0.1 to another machine, and lets one from ::1 time out.
+    sources.sort_by_key(|source| source.is_loopback() && !peer.ip().is_loopback());
+    let mut begun = Err(io::ErrorKind::AddrNotAvailable.into());
+    for source in sources {
+        begun = begin_connect_from(Some(source), peer)
+            .map_err(|error| io::Error::new(error.kind(), format!("from {source}: {error}")));
+        if begun.is_ok() {
+            break;
+        }
+    }
+    begun
+}
+
+fn begin_connect_from(source: Option<IpAddr>, peer: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(peer), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_nonblocking(true)?;
+    if let Some(ip) = source {
+        socket.set_reuse_address(true)?;
+        socket.bind(&SocketAddr::new(ip, 0).into())?;
+    }
+    match socket.connect(&peer.into()) {
+        Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
+        _ => Ok(socket),
+    }
+}
+
+/// Returns how the next frame stands. Little is buffered for unknown nodes: a frame over
 /// [`BUS_FRAME_UNKNOWN_MAX`] is only waited for when `is_known` vouches for its sender,
 /// judging by the frame's header. An error means that the link has to go.
 pub fn next_frame(
@@ -213,9 +237,9 @@ mod tests {
     const TOKEN: Token = Token { kind: 0, slot: 0, generation: 0 };
 
     /// Turns the loop until the connect is decided.
-    fn outcome(peer: SocketAddr, source: Option<IpAddr>) -> io::Result<Link> {
+    fn outcome(peer: SocketAddr, sources: &[IpAddr]) -> io::Result<Link> {
         let mut event_loop = EventLoop::new()?;
-        let mut link = Link::connect(peer, source, &event_loop, TOKEN)?;
+        let mut link = Link::connect(peer, sources, &event_loop, TOKEN)?;
         let mut events = Vec::new();
         while link.progress()? == ConnectProgress::Connecting {
             event_loop.poll(None, &mut events)?;
@@ -228,9 +252,33 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("listen");
         let peer = listener.local_addr().expect("an address");
         let source = IpAddr::from([127, 0, 0, 2]);
-        let mut link = outcome(peer, Some(source)).expect("connected");
+        let mut link = outcome(peer, &[source]).expect("connected");
         assert_eq!((link.local(), link.peer()), (source, peer.ip()));
         assert_eq!(link.progress().expect("still up"), ConnectProgress::Up);
+    }
+
+    #[test]
+    fn a_link_comes_from_the_first_source_that_can_reach_its_peer() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("listen");
+        let peer = listener.local_addr().expect("an address");
+        // Of the other family, of no machine (RFC 5737), and two that will do.
+        let sources = ["::1", "203.0.113.1", "127.0.0.3", "127.0.0.2"];
+        let sources = sources.map(|ip| ip.parse().expect("an address"));
+        let link = outcome(peer, &sources).expect("connected");
+        assert_eq!(link.local(), sources[2]);
+        let link = outcome(peer, &sources[..1]).expect("connected");
+        assert_eq!(link.local(), peer.ip(), "as the system likes");
+    }
+
+    #[test]
+    fn a_loopback_source_is_the_last_for_another_machine_and_the_error_names_it() {
+        let peer = SocketAddr::from(([203, 0, 113, 1], 9));
+        let loopback = IpAddr::from([127, 0, 0, 1]);
+        let error = outcome(peer, &[loopback]).err().expect("it cannot reach it");
+        assert!(error.to_string().starts_with("from 127.0.0.1: "), "{error}");
+        let of_nobody = IpAddr::from([203, 0, 113, 2]);
+        let error = outcome(peer, &[loopback, of_nobody]).err().expect("neither can");
+        assert!(error.to_string().starts_with("from 127.0.0.1: "), "{error}");
     }
 
     #[test]
@@ -238,7 +286,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("listen");
         let peer = listener.local_addr().expect("an address");
         drop(listener);
-        let error = outcome(peer, None).err().expect("nobody listens");
+        let error = outcome(peer, &[]).err().expect("nobody listens");
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
     }
 
@@ -247,7 +295,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("listen");
         let peer = listener.local_addr().expect("an address");
         let event_loop = EventLoop::new().expect("a loop");
-        let mut link = Link::connect(peer, None, &event_loop, TOKEN).expect("connecting");
+        let mut link = Link::connect(peer, &[], &event_loop, TOKEN).expect("connecting");
         let (mut accepted, _) = listener.accept().expect("connected");
         link.deregister(&event_loop).expect("it is in the loop");
         drop(link);

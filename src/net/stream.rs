@@ -12,6 +12,10 @@ use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 use socket2::{SockRef, TcpKeepalive};
 
+/// The longest time before the first probe that Linux takes. C: anet.c anetKeepAlive closes
+/// the connection over a longer one.
+const KEEPALIVE_SECS_MAX: u32 = 32_767;
+
 pub enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
@@ -92,20 +96,23 @@ impl Stream {
     }
 
     /// Has the kernel send what is written at once, and notice a dead peer within
-    /// about twice `keepalive_secs` (0: never). Means nothing to a unix socket.
-    pub fn set_options(&self, keepalive_secs: u32) -> io::Result<()> {
-        let Self::Tcp(stream) = self else { return Ok(()) };
-        stream.set_nodelay(true)?;
+    /// about twice `keepalive_secs` (0: never; more than the system can count: the most it
+    /// can). Means nothing to a unix socket.
+    ///
+    /// An option that the system refuses makes a connection slower, or its death go
+    /// unnoticed, and is no reason to have none: nothing is reported.
+    pub fn set_options(&self, keepalive_secs: u32) {
+        let Self::Tcp(stream) = self else { return };
+        let _sent_late_otherwise = stream.set_nodelay(true);
         if keepalive_secs > 0 {
-            let secs = u64::from(keepalive_secs);
+            let secs = u64::from(keepalive_secs.min(KEEPALIVE_SECS_MAX));
             // C: anet.c anetKeepAlive: probes every third of the time, three of them.
             let keepalive = TcpKeepalive::new()
                 .with_time(Duration::from_secs(secs))
                 .with_interval(Duration::from_secs((secs / 3).max(1)))
                 .with_retries(3);
-            SockRef::from(stream).set_tcp_keepalive(&keepalive)?;
+            let _unnoticed_otherwise = SockRef::from(stream).set_tcp_keepalive(&keepalive);
         }
-        Ok(())
     }
 
     /// Has the kernel discard, at the close, what it has not delivered yet. Otherwise it goes

@@ -66,11 +66,11 @@ impl Server {
 
     /// Begins to connect, as the engine requested.
     pub(super) fn connect_link(&mut self, token: ConnectToken, peer: SocketAddr) {
-        let source = self.bus_source;
+        let sources = &self.bus_sources;
         let event_loop = &self.event_loop;
         let connecting = self.links.insert_with(|slot, generation| {
             let id = LinkId { slot, generation };
-            let link = Link::connect(peer, source, event_loop, token_of(id))?;
+            let link = Link::connect(peer, sources, event_loop, token_of(id))?;
             Ok::<_, io::Error>(BusLink::new(id, link, Some(token)))
         });
         if let Err(error) = connecting {
@@ -98,7 +98,7 @@ impl Server {
         }
     }
 
-    /// Closes a broken link and tells the engine.
+    /// Closes a broken link and notifies the engine.
     fn lose_link(&mut self, id: LinkId) {
         let Some(bus_link) = self.links.find(id.slot, id.generation) else { return };
         let requested_as = bus_link.requested_as;
@@ -275,8 +275,8 @@ fn token_of(id: LinkId) -> Token {
     Token { kind: LINK_TOKENS, slot: id.slot, generation: id.generation }
 }
 
-/// The address links are made from: the first of the `bind` directive.
-pub(super) fn source_address(bind: &[String]) -> Option<IpAddr> {
-    let address = resolve(bind.first()?, 0).ok()?;
-    Some(address.ip()).filter(|ip| !ip.is_unspecified())
+/// The addresses links are made from: those of the `bind` directive, in its order. Peers take
+/// the one that they see for this node's.
+pub(super) fn source_addresses(bind: &[String]) -> Vec<IpAddr> {
+    bind.iter().filter_map(|name| Some(resolve(name, 0).ok()?.ip())).collect()
 }

@@ -126,8 +126,8 @@ pub struct Server {
     listeners: Vec<Listener>,
     bus_listeners: Vec<Listener>,
     links: Slots<BusLink>,
-    /// The address links are made from.
-    bus_source: Option<IpAddr>,
+    /// The addresses links are made from.
+    bus_sources: Vec<IpAddr>,
     is_ending: bool,
 
     last_client_number: u64,
@@ -197,7 +197,7 @@ impl Server {
         engine.load_nodes(clock.now, &lines);
         engine.out.save_nodes = lines.is_empty();
         let mut server = Self {
-            bus_source: bus::source_address(&config.bind),
+            bus_sources: bus::source_addresses(&config.bind),
             config,
             engine,
             started_at: clock.now.mono,

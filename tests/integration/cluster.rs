@@ -180,7 +180,10 @@ fn meeting_nobody_is_shown_then_over_and_leaves_advice_in_the_log() {
     assert_eq!(entry[3], bulk("5"));
     eventually(|| figure(&mut client, "known_nodes"), |count| *count == 1);
     let log = fs::read_to_string(server.folder().join("log")).expect("a log");
-    let advice = format!("the bus port {} could not be reached", port + 10_000);
+    let advice = format!(
+        "the bus port {} could not be reached: Connection refused (os error 111).",
+        port + 10_000
+    );
     assert!(log.contains(&advice), "{log}");
 }
 
@@ -224,6 +227,15 @@ fn the_log_at_notice_says_once_what_became_of_a_node() {
     for (end, text) in ENDS.iter().enumerate() {
         assert!(rest.any(|there| *there == end), "{text} in its place: {log}");
     }
+}
+
+#[test]
+fn an_address_that_cannot_be_reached_from_where_the_node_is_bound_is_told_as_such() {
+    let server = TestServer::start_with(&OPTIONS);
+    // A server of these tests is bound to a loopback address.
+    assert_eq!(server.client().call("CLUSTER MEET 203.0.113.1 7711"), status("OK"));
+    let advice = "the bus port 17711 could not be reached: from 127.0.0.1: ";
+    eventually(|| server.log(), |log| log.contains(advice));
 }
 
 #[test]

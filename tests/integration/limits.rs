@@ -159,6 +159,13 @@ fn a_client_without_end_leaves_the_others_their_turn() {
 }
 
 #[test]
+fn a_keepalive_longer_than_the_system_counts_keeps_nobody_out() {
+    let server = TestServer::start_with(&["--tcp-keepalive", "2147483647"]);
+    let mut client = server.client();
+    assert_eq!(client.call("PING"), status("PONG"));
+}
+
+#[test]
 fn a_monitor_that_never_reads_is_closed_at_its_limit() {
     const MONITOR_MAX: usize = 32 * MIB;
     let server = TestServer::start();

@@ -139,7 +139,7 @@ pub static SECTIONS: &[Section] = &[
                 AT_START,
                 place!(bind),
                 "Addresses to listen on, for clients and for the bus; without this line, all of \
-                 them. The first one is also where connections to other nodes come from. The bus \
+                 them. Connections to other nodes come from the first one that can reach them. The bus \
                  asks nobody for a password: bind to a trusted network or put a firewall in front.",
             ),
             row(
@@ -181,7 +181,7 @@ pub static SECTIONS: &[Section] = &[
                 place!(tcp_keepalive_secs),
                 "Seconds after which a silent client's connection is probed, so that dead peers \
                  are noticed and firewalls keep the connection open; 0 sends no probes. A good \
-                 value is 60.",
+                 value is 60. Linux takes 32767 at most, which is what higher values mean.",
             ),
             row(
                 "maxclients",
