@@ -9,7 +9,7 @@ use disque::engine::Engine;
 use disque::engine::command::{self, Call};
 use disque::engine::config::EngineConfig;
 use disque::proto::reply::Resp;
-use disque::proto::request::{self, Args, Parsed, RequestParser};
+use disque::proto::request::{self, Args, Parsed, RequestParser, Sender};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -41,7 +41,7 @@ fn measure(engine: &mut Engine, name: &str, mut requests: Vec<Vec<u8>>) -> Vec<u
     let allocations = memory::allocations();
     let started_at = cpu_ns();
     for (i, input) in requests.iter_mut().enumerate() {
-        let parsed = RequestParser::default().parse(input, &mut ranges);
+        let parsed = RequestParser::default().parse(input, &mut ranges, Sender::Authenticated);
         assert!(matches!(parsed, Ok(Parsed::Request { .. })));
         let call = Call { client: CLIENT, resp: Resp::V2, args: Args::new(input, &ranges) };
         engine.call(NOW, command, &call);

@@ -22,7 +22,7 @@ use disque::proto::quoting;
 use disque::proto::reader::Reader;
 use disque::proto::reply::Resp;
 use disque::proto::reply_reader::{ReplyReader, Value};
-use disque::proto::request::{Args, OwnedArgs, Parsed, RequestParser};
+use disque::proto::request::{Args, OwnedArgs, Parsed, RequestError, RequestParser, Sender};
 
 #[path = "environment/mod.rs"]
 #[allow(dead_code, reason = "the simulator uses the rest of it")]
@@ -75,36 +75,54 @@ fn damaged(rng: &mut Rng, seed: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// What the parser makes of a client's input that comes in pieces: the arguments of its
+/// requests, and the error that ended them.
+type Parse = (Vec<Vec<Vec<u8>>>, Option<RequestError>);
+
+fn parse_pieces<'a>(sender: Sender, pieces: impl Iterator<Item = &'a [u8]>) -> Parse {
+    let mut parser = RequestParser::default();
+    let (mut buffer, mut ranges, mut requests) = (Vec::new(), Vec::new(), Vec::new());
+    for piece in pieces {
+        buffer.extend_from_slice(piece);
+        loop {
+            let consumed = match parser.parse(&mut buffer, &mut ranges, sender) {
+                Ok(Parsed::Incomplete { missing }) => {
+                    assert!(missing > 0);
+                    assert!(parser.memory() <= 16 * buffer.len(), "it holds what has come");
+                    break;
+                }
+                Ok(Parsed::Empty { consumed }) => consumed,
+                Ok(Parsed::Request { consumed }) => {
+                    let args = Args::new(&buffer, &ranges);
+                    assert!(!args.is_empty());
+                    assert!(args.iter().map(<[u8]>::len).sum::<usize>() < consumed);
+                    requests.push(args.iter().map(<[u8]>::to_vec).collect());
+                    consumed
+                }
+                Err(error) => return (requests, Some(error)),
+            };
+            assert!(consumed > 0 && consumed <= buffer.len());
+            assert_eq!(parser.memory(), 0);
+            buffer.drain(..consumed);
+        }
+    }
+    (requests, None)
+}
+
 #[test]
 fn requests() {
-    let mut parser_args = Vec::new();
     fuzz(REQUESTS, |rng, text| {
-        let mut parser = RequestParser::default();
-        let (mut buffer, mut fed) = (Vec::new(), 0);
-        while fed < text.len() {
-            let end = text.len().min(fed + 1 + rng.index(64));
-            buffer.extend_from_slice(&text[fed..end]);
-            fed = end;
-            loop {
-                let consumed = match parser.parse(&mut buffer, &mut parser_args) {
-                    Ok(Parsed::Incomplete { missing }) => {
-                        assert!(missing > 0);
-                        break;
-                    }
-                    Ok(Parsed::Empty { consumed }) => consumed,
-                    Ok(Parsed::Request { consumed }) => {
-                        let args = Args::new(&buffer, &parser_args);
-                        assert!(!args.is_empty());
-                        assert!(args.iter().map(<[u8]>::len).sum::<usize>() < consumed);
-                        consumed
-                    }
-                    Err(error) => {
-                        assert!(error.to_string().starts_with("Protocol error: "));
-                        return;
-                    }
-                };
-                assert!(consumed > 0 && consumed <= buffer.len());
-                buffer.drain(..consumed);
+        for sender in [Sender::Authenticated, Sender::Unauthenticated] {
+            let whole = parse_pieces(sender, std::iter::once(&text[..]));
+            let mut rest = &text[..];
+            let pieces = std::iter::from_fn(|| {
+                let (piece, behind) = rest.split_at(rest.len().min(1 + rng.index(64)));
+                rest = behind;
+                (!piece.is_empty()).then_some(piece)
+            });
+            assert_eq!(parse_pieces(sender, pieces), whole);
+            if let Some(error) = whole.1 {
+                assert!(error.to_string().starts_with("Protocol error: "));
             }
         }
     });
@@ -184,6 +202,16 @@ impl Node {
         while self.engine.handle_timeout(self.now, 64) == More::Yes {}
         self.engine.out = Outbox::default();
         true
+    }
+}
+
+#[test]
+fn requests_cut_at_every_byte() {
+    let whole = parse_pieces(Sender::Unauthenticated, std::iter::once(REQUESTS));
+    assert_eq!((whole.0.len(), whole.1), (5, None));
+    for at in 0..=REQUESTS.len() {
+        let (head, tail) = REQUESTS.split_at(at);
+        assert_eq!(parse_pieces(Sender::Unauthenticated, [head, tail].into_iter()), whole);
     }
 }
 

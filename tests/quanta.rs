@@ -9,7 +9,7 @@ use disque::engine::command::{self, Call, Outcome};
 use disque::engine::config::EngineConfig;
 use disque::engine::{Engine, More};
 use disque::proto::reply::Resp;
-use disque::proto::request::{self, Args, RequestParser};
+use disque::proto::request::{self, Args, RequestParser, Sender};
 
 const CLIENT: ClientId = ClientId { slot: 0, generation: 0 };
 const JOBS: usize = 5000;
@@ -34,7 +34,9 @@ fn call(engine: &mut Engine, now: Now, words: &str) -> Answer {
     let mut input = Vec::new();
     request::encode(&words, &mut input);
     let mut ranges = Vec::new();
-    RequestParser::default().parse(&mut input, &mut ranges).expect("a request");
+    RequestParser::default()
+        .parse(&mut input, &mut ranges, Sender::Authenticated)
+        .expect("a request");
     let name = String::from_utf8_lossy(words[0]).to_lowercase();
     let command = command::find(name.as_bytes()).expect("a command");
     let call = Call { client: CLIENT, resp: Resp::V2, args: Args::new(&input, &ranges) };

@@ -7,6 +7,11 @@ pub const INLINE_MAX: usize = 64 * 1024;
 pub const ARGUMENTS_MAX: usize = 1024 * 1024;
 /// Longest argument, so also the longest job body, in bytes.
 pub const BULK_MAX: usize = 512 * 1024 * 1024;
+/// Most arguments of a request before the client has authenticated, as in Redis: AUTH and
+/// HELLO need no more.
+pub const UNAUTHENTICATED_ARGUMENTS_MAX: usize = 10;
+/// Longest argument before the client has authenticated, in bytes, as in Redis.
+pub const UNAUTHENTICATED_BULK_MAX: usize = 16 * 1024;
 /// Most unprocessed input of one client, in bytes. C: client_max_querybuf_len.
 pub const QUERY_BUFFER_MAX: usize = 1024 * 1024 * 1024;
 /// An argument from this size on is read straight into a buffer of its size.

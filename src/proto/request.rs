@@ -7,6 +7,9 @@
 //! a request costs time by its length however many pieces it comes in. It holds no
 //! memory unless an array is half received: an idle client costs one pointer.
 //!
+//! An unauthenticated client's requests are held to small limits, so that nobody without
+//! the password can have the server keep much.
+//!
 //! Invariant: every range it leaves lies within the input it was left for.
 
 use std::fmt;
@@ -97,7 +100,7 @@ impl fmt::Debug for Args<'_> {
     }
 }
 
-/// Words that are kept together, when they did not come from a client.
+/// Arguments that are kept together, when they did not come from a client.
 #[derive(Default)]
 pub struct OwnedArgs {
     bytes: Vec<u8>,
@@ -105,7 +108,7 @@ pub struct OwnedArgs {
 }
 
 impl OwnedArgs {
-    /// Gives the words as the arguments of a request.
+    /// Gives them as the arguments of a request.
     pub fn args(&self) -> Args<'_> {
         Args::new(&self.bytes, &self.ranges)
     }
@@ -158,6 +161,10 @@ pub enum RequestError {
         got: u8,
     },
     BadBulkLength,
+    /// Over [`limits::UNAUTHENTICATED_ARGUMENTS_MAX`].
+    UnauthenticatedCount,
+    /// Over [`limits::UNAUTHENTICATED_BULK_MAX`].
+    UnauthenticatedBulkLength,
     /// The arguments together are over [`limits::QUERY_BUFFER_MAX`]. The C server closes
     /// the connection without a word.
     QueryTooBig,
@@ -178,12 +185,25 @@ impl fmt::Display for RequestError {
                 write!(f, "expected '$', got '{shown}'")
             }
             Self::BadBulkLength => f.write_str("invalid bulk length"),
+            // Both as Redis has them; C has no such limits.
+            Self::UnauthenticatedCount => f.write_str("unauthenticated multibulk length"),
+            Self::UnauthenticatedBulkLength => f.write_str("unauthenticated bulk length"),
             Self::QueryTooBig => f.write_str("too big query"),
         }
     }
 }
 
 impl std::error::Error for RequestError {}
+
+/// Whose request is parsed, which decides how large it may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    /// Up to [`limits::ARGUMENTS_MAX`] arguments of up to [`limits::BULK_MAX`] bytes.
+    Authenticated,
+    /// Up to [`limits::UNAUTHENTICATED_ARGUMENTS_MAX`] arguments of up to
+    /// [`limits::UNAUTHENTICATED_BULK_MAX`] bytes.
+    Unauthenticated,
+}
 
 /// The parser of one client.
 #[derive(Default)]
@@ -218,30 +238,41 @@ impl RequestParser {
         &mut self,
         input: &mut [u8],
         args: &mut Vec<ArgRange>,
+        sender: Sender,
     ) -> Result<Parsed, RequestError> {
         args.clear();
-        let mut array = match self.partial.take() {
-            Some(mut partial) => {
-                std::mem::swap(args, &mut partial.ranges);
-                partial.array
+        if let Some(partial) = &mut self.partial {
+            let missing = partial.array.read_arguments(input, &mut partial.ranges, sender)?;
+            if let Some(missing) = missing {
+                return Ok(Parsed::Incomplete { missing });
             }
-            None => match input.first() {
-                None => return Ok(Parsed::Incomplete { missing: 1 }),
-                Some(b'*') => match Array::begin(input)? {
-                    Begin::Array(array) => array,
-                    Begin::Empty { consumed } => return Ok(Parsed::Empty { consumed }),
-                    Begin::Incomplete => return Ok(Parsed::Incomplete { missing: 1 }),
-                },
-                Some(_) => return parse_inline(input, args),
+            let consumed = partial.array.at;
+            *args = std::mem::take(&mut partial.ranges);
+            self.partial = None;
+            return Ok(Parsed::Request { consumed });
+        }
+        let mut array = match input.first() {
+            None => return Ok(Parsed::Incomplete { missing: 1 }),
+            Some(b'*') => match Array::begin(input, sender)? {
+                Begin::Array(array) => array,
+                Begin::Empty { consumed } => return Ok(Parsed::Empty { consumed }),
+                Begin::Incomplete => return Ok(Parsed::Incomplete { missing: 1 }),
             },
+            Some(_) => return parse_inline(input, args),
         };
-        match array.read_arguments(input, args)? {
+        match array.read_arguments(input, args, sender)? {
             None => Ok(Parsed::Request { consumed: array.at }),
             Some(missing) => {
-                self.partial = Some(Box::new(Partial { array, ranges: std::mem::take(args) }));
+                self.partial = Some(Box::new(Partial { array, ranges: args.clone() }));
                 Ok(Parsed::Incomplete { missing })
             }
         }
+    }
+
+    /// Returns how many bytes of memory the parser holds for an array that is half received.
+    pub fn memory(&self) -> usize {
+        let ranges = self.partial.as_ref().map_or(0, |partial| partial.ranges.capacity());
+        ranges * size_of::<ArgRange>()
     }
 }
 
@@ -253,7 +284,7 @@ enum Begin {
 
 impl Array {
     /// Reads the `*N` line.
-    fn begin(input: &[u8]) -> Result<Begin, RequestError> {
+    fn begin(input: &[u8], sender: Sender) -> Result<Begin, RequestError> {
         let (count, line_len) = match read_small_number(input) {
             Some(read) => read,
             None => match find_line(input, RequestError::CountTooBig)? {
@@ -268,6 +299,9 @@ impl Array {
         if count > limits::ARGUMENTS_MAX {
             return Err(RequestError::BadCount);
         }
+        if count > limits::UNAUTHENTICATED_ARGUMENTS_MAX && sender == Sender::Unauthenticated {
+            return Err(RequestError::UnauthenticatedCount);
+        }
         Ok(match count {
             0 => Begin::Empty { consumed: line_len },
             _ => Begin::Array(Self { remaining: count, at: line_len, bulk_len: None }),
@@ -280,11 +314,12 @@ impl Array {
         &mut self,
         input: &[u8],
         args: &mut Vec<ArgRange>,
+        sender: Sender,
     ) -> Result<Option<usize>, RequestError> {
         while self.remaining > 0 {
             let bulk_len = match self.bulk_len {
                 Some(bulk_len) => bulk_len,
-                None => match read_bulk_line(input.get(self.at..).unwrap_or_default())? {
+                None => match read_bulk_line(input.get(self.at..).unwrap_or_default(), sender)? {
                     None => return Ok(Some(1)),
                     Some((bulk_len, line_len)) => {
                         self.at += line_len;
@@ -313,7 +348,7 @@ impl Array {
 }
 
 /// Reads a `$N` line: the number and the line's length, or `None` while it is incomplete.
-fn read_bulk_line(rest: &[u8]) -> Result<Option<(usize, usize)>, RequestError> {
+fn read_bulk_line(rest: &[u8], sender: Sender) -> Result<Option<(usize, usize)>, RequestError> {
     if let ([b'$', ..], Some(read)) = (rest, read_small_number(rest)) {
         return Ok(Some(read));
     }
@@ -325,6 +360,9 @@ fn read_bulk_line(rest: &[u8]) -> Result<Option<(usize, usize)>, RequestError> {
         .and_then(|len| usize::try_from(len).ok())
         .filter(|&len| len <= limits::BULK_MAX)
         .ok_or(RequestError::BadBulkLength)?;
+    if bulk_len > limits::UNAUTHENTICATED_BULK_MAX && sender == Sender::Unauthenticated {
+        return Err(RequestError::UnauthenticatedBulkLength);
+    }
     Ok(Some((bulk_len, line.len)))
 }
 
@@ -423,12 +461,19 @@ mod tests {
     fn parse_pieces<'a>(
         pieces: impl IntoIterator<Item = &'a [u8]>,
     ) -> Result<Requests, (Requests, RequestError)> {
+        parse_pieces_of(Sender::Authenticated, pieces)
+    }
+
+    fn parse_pieces_of<'a>(
+        sender: Sender,
+        pieces: impl IntoIterator<Item = &'a [u8]>,
+    ) -> Result<Requests, (Requests, RequestError)> {
         let mut parser = RequestParser::default();
         let (mut buffer, mut args, mut requests) = (Vec::new(), Vec::new(), Vec::new());
         for piece in pieces {
             buffer.extend_from_slice(piece);
             loop {
-                match parser.parse(&mut buffer, &mut args) {
+                match parser.parse(&mut buffer, &mut args, sender) {
                     Ok(Parsed::Incomplete { missing }) => {
                         assert!(missing > 0);
                         break;
@@ -508,6 +553,25 @@ mod tests {
     }
 
     #[test]
+    fn an_unauthenticated_client_may_send_ten_arguments_of_sixteen_kibibytes() {
+        let bulk =
+            |len: usize| [format!("${len}\r\n").as_bytes(), &vec![b'x'; len], b"\r\n"].concat();
+        let most = limits::UNAUTHENTICATED_BULK_MAX;
+        let largest = [&b"*10\r\n"[..], &bulk(most).repeat(10)].concat();
+        let of = |text: &[u8]| parse_pieces_of(Sender::Unauthenticated, text.chunks(1000));
+        assert_eq!(of(&largest).map(|requests| requests.len()), Ok(1));
+        for (text, error) in [
+            (b"*11\r\n".to_vec(), RequestError::UnauthenticatedCount),
+            (b"*1048576\r\n".to_vec(), RequestError::UnauthenticatedCount),
+            (b"*1048577\r\n".to_vec(), RequestError::BadCount),
+            (b"*1\r\n$16385\r\n".to_vec(), RequestError::UnauthenticatedBulkLength),
+            (b"*1\r\n$536870913\r\n".to_vec(), RequestError::BadBulkLength),
+        ] {
+            assert_eq!(of(&text), Err((vec![], error)), "before the bytes come");
+        }
+    }
+
+    #[test]
     fn requests_before_an_error_are_given_first() {
         let (requests, _) = parse_pieces([&b"PING\r\n*x\r\n"[..]]).expect_err("the second is bad");
         assert_eq!(requests, [[b"PING".to_vec()]]);
@@ -517,7 +581,7 @@ mod tests {
     fn missing_counts_the_bytes_of_a_big_argument() {
         let mut parser = RequestParser::default();
         let mut input = b"*2\r\n$1\r\na\r\n$1000000\r\nabc".to_vec();
-        let parsed = parser.parse(&mut input, &mut Vec::new());
+        let parsed = parser.parse(&mut input, &mut Vec::new(), Sender::Authenticated);
         assert_eq!(parsed, Ok(Parsed::Incomplete { missing: 1_000_002 - 3 }));
         assert!(parser.partial.is_some());
     }
@@ -525,7 +589,7 @@ mod tests {
     #[test]
     fn arguments_over_the_query_buffer_are_refused_before_they_come() {
         let array = Array { remaining: 1, at: limits::QUERY_BUFFER_MAX - 10, bulk_len: Some(9) };
-        let read = { array }.read_arguments(b"", &mut Vec::new());
+        let read = { array }.read_arguments(b"", &mut Vec::new(), Sender::Authenticated);
         assert_eq!(read, Err(RequestError::QueryTooBig));
     }
 
@@ -537,19 +601,22 @@ mod tests {
         let mut args = Vec::new();
         let mut text = text;
         for end in (4096..text.len()).step_by(4096) {
-            let parsed = parser.parse(&mut text[..end], &mut args);
+            let parsed = parser.parse(&mut text[..end], &mut args, Sender::Authenticated);
             assert!(matches!(parsed, Ok(Parsed::Incomplete { .. })));
         }
         let consumed = text.len();
-        assert_eq!(parser.parse(&mut text, &mut args), Ok(Parsed::Request { consumed }));
-        assert_eq!(args.len(), count);
+        assert!((8 * count..=16 * count + 64).contains(&parser.memory()), "of the arguments");
+        let parsed = parser.parse(&mut text, &mut args, Sender::Authenticated);
+        assert_eq!(parsed, Ok(Parsed::Request { consumed }));
+        assert_eq!((args.len(), parser.memory()), (count, 0));
     }
 
     #[test]
     fn arguments_are_read_by_index_tail_and_from_the_end() {
         let mut input = b"a bb ccc\r\n".to_vec();
         let mut ranges = Vec::new();
-        RequestParser::default().parse(&mut input, &mut ranges).expect("well-formed");
+        let parsed = RequestParser::default().parse(&mut input, &mut ranges, Sender::Authenticated);
+        parsed.expect("well-formed");
         let args = Args::new(&input, &ranges);
         assert_eq!(&args[1], b"bb");
         assert_eq!(args.get(3), None);

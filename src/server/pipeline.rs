@@ -23,12 +23,14 @@ use crate::engine::command::{Call, Outcome};
 use crate::engine::outbox::Segment;
 use crate::manual::Flags;
 use crate::net::input::{Received, Taken};
-use crate::proto::request::{Args, Parsed};
+use crate::proto::request::{Args, Parsed, Sender};
 
 /// How long one client's commands run before others have their turn.
 const SHARE_OF_TURN: Duration = Duration::from_millis(1);
 /// Clients whose wait ended and whose pipelines go on in the same turn.
 const RESUMED_PER_TURN: usize = 1000;
+/// Ranges of arguments that stay allocated between requests.
+const ARGS_KEPT_MAX: usize = 16 * 1024;
 
 /// How a client's input came to an end for now.
 enum Halt {
@@ -168,7 +170,11 @@ impl Server {
             if !rest.is_empty() && served_for > SHARE_OF_TURN {
                 break Halt::ShareUsed;
             }
-            match client.parser.parse(rest, &mut args) {
+            let sender = match self.config.requirepass {
+                Some(_) if !client.is_authenticated => Sender::Unauthenticated,
+                _ => Sender::Authenticated,
+            };
+            match client.parser.parse(rest, &mut args, sender) {
                 Ok(Parsed::Incomplete { missing }) => break Halt::Incomplete { missing },
                 Ok(Parsed::Empty { consumed: len }) => *consumed += len,
                 Ok(Parsed::Request { consumed: len }) => {
@@ -199,7 +205,7 @@ impl Server {
                 self.command_started_at = Instant::now();
             }
         };
-        self.args = args;
+        self.args = if args.capacity() > ARGS_KEPT_MAX { Vec::new() } else { args };
         stop
     }
 

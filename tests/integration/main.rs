@@ -25,3 +25,4 @@ mod planned_restart;
 mod process;
 mod startup;
 mod support;
+mod unfinished;

@@ -324,7 +324,8 @@ pub static SECTIONS: &[Section] = &[
                 LIVE,
                 place!(requirepass),
                 "The password a client must give with AUTH before anything else. Somebody can try \
-                 very many in a second, so make it long. It does not protect the bus.",
+                 very many in a second, so make it long. It does not protect the bus. Until then a \
+                 request may have 10 arguments of 16kb.",
             ),
             row(
                 "rename-command",
