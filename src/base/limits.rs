@@ -14,6 +14,12 @@ pub const UNAUTHENTICATED_ARGUMENTS_MAX: usize = 10;
 pub const UNAUTHENTICATED_BULK_MAX: usize = 16 * 1024;
 /// Most unprocessed input of one client, in bytes. C: client_max_querybuf_len.
 pub const QUERY_BUFFER_MAX: usize = 1024 * 1024 * 1024;
+/// What all clients and links together may have sent of requests and frames that are not
+/// whole yet, where `maxmemory` sets no limit, in bytes: one request of the largest kind.
+pub const UNFINISHED_MAX: usize = QUERY_BUFFER_MAX;
+/// Where it does, they may take what everything else leaves of it, and one part of so many
+/// at least.
+pub const UNFINISHED_SHARE_OF_MAXMEMORY: usize = 8;
 /// An argument from this size on is read straight into a buffer of its size.
 pub const BIG_BULK: usize = 32 * 1024;
 /// Input read on from a client whose pipeline waits, in bytes.

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 
-use super::input::{Input, ReadBuffer, Received};
+use super::input::{Input, ReadBuffer, Received, Unfinished};
 use super::output::Output;
 use super::stream::Stream;
 use crate::ae::event_loop::{EventLoop, Token};
@@ -32,11 +32,12 @@ pub struct OutputLimits {
 }
 
 impl Connection {
-    /// Takes an accepted socket into the loop.
+    /// Takes an accepted socket into the loop; its input is counted in `unfinished`.
     pub fn register(
         mut stream: Stream,
         peer: Option<SocketAddr>,
         keepalive_secs: u32,
+        unfinished: &Unfinished,
         event_loop: &EventLoop,
         token: Token,
     ) -> io::Result<Self> {
@@ -45,7 +46,7 @@ impl Connection {
         Ok(Self {
             stream,
             peer,
-            input: Input::default(),
+            input: Input::of_client(unfinished),
             output: Output::default(),
             over_soft_at: MonoMs::NEVER,
         })
@@ -134,8 +135,9 @@ mod tests {
         let stream = Stream::Unix(mio::net::UnixStream::from_std(near));
         let event_loop = EventLoop::new().expect("a selector");
         let token = Token { kind: 0, slot: 0, generation: 0 };
-        let mut connection =
-            Connection::register(stream, None, 0, &event_loop, token).expect("register");
+        let unfinished = Unfinished::default();
+        let mut connection = Connection::register(stream, None, 0, &unfinished, &event_loop, token)
+            .expect("register");
         let limits = OutputLimits { hard: 4_000_000, soft: 1_000_000, soft_secs: 2 };
         assert!(!connection.exceeds(limits, MonoMs(0)));
         let reply = vec![0; 2_000_000];

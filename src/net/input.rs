@@ -8,24 +8,33 @@
 //! ```text
 //! nothing kept          shared: [ read ............................ ]
 //! a short rest kept     shared: [ rest | read ..................... ]
-//! much kept or missing  own:    [ rest ......... | read, exact size ]
+//! much kept or missing  own:    [ rest ......... | read ............ ]
 //! ```
+//!
+//! An own buffer grows by half of what has come and never by what is announced alone, and
+//! for a big argument or frame to its exact size. So the number of reads goes with the
+//! number of bytes, in however small arguments they come.
+//!
+//! What all connections keep is counted in one [`Unfinished`], memory for memory, so
+//! that its owner can bound the sum.
 //!
 //! A caller's round: [`Input::read`], then [`Input::take`] the bytes, process some,
 //! [`Input::put_back`] what was not consumed.
 
+use std::cell::Cell;
 use std::io;
 use std::mem;
+use std::rc::Rc;
 
 use super::stream::Stream;
 use crate::base::limits::BIG_BULK;
 
 /// Bytes asked of a socket that has no rest in front.
 const SHARED_LEN: usize = BIG_BULK + 64 * 1024;
-/// An own buffer grows by this when nobody knows how much is missing.
-const GROWTH: usize = 16 * 1024;
-/// Room made for what is only announced, until as much has come. Differs from C, which
-/// takes a client's word for 512 MiB: a few of them would pass for full memory.
+/// Bytes an own buffer grows by at least when nobody knows how much is missing.
+const GROWTH_MIN: usize = 64 * 1024;
+/// Bytes made room for when they are only announced, until as many have come. Differs from
+/// C, which believes a client's 512 MiB: a few of them would pass for full memory.
 const TRUSTED: usize = 1024 * 1024;
 /// Own buffers over this are given back once empty; smaller ones when idle.
 const KEPT_CAPACITY_MAX: usize = 4 * 1024;
@@ -34,7 +43,7 @@ const KEPT_CAPACITY_MAX: usize = 4 * 1024;
 const KEPT_CAPACITY_OF_LINK_MAX: usize = 256 * 1024;
 
 /// Whether a read that returned less than it was asked for has emptied the socket, so
-/// that the next bytes cause an event. mio's poll(2) backend tells of them only after a
+/// that the next bytes cause an event. mio's poll(2) backend reports them only after a
 /// read that found nothing.
 const SHORT_MEANS_EMPTY: bool = !cfg!(mio_unsupported_force_poll_poll);
 
@@ -44,8 +53,19 @@ pub struct ReadBuffer {
     len: usize,
 }
 
+/// How much memory all connections together hold for requests and frames that are not
+/// processed yet.
+#[derive(Clone, Default)]
+pub struct Unfinished(Rc<Cell<usize>>);
+
+impl Unfinished {
+    /// Returns the sum, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.0.get()
+    }
+}
+
 /// One connection's unprocessed bytes.
-#[derive(Default)]
 pub struct Input {
     bytes: Vec<u8>,
     /// How many bytes at the start are processed.
@@ -53,13 +73,15 @@ pub struct Input {
     /// How many bytes the next unit is known to lack; a hint for the size of reads.
     missing: usize,
     whose: Whose,
+    unfinished: Unfinished,
+    /// This input's part of `unfinished`.
+    counted: usize,
 }
 
 /// Whose bytes come in.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Whose {
     /// One of maybe many clients, that are idle most of the time.
-    #[default]
     Client,
     /// One of a few nodes.
     Node,
@@ -79,6 +101,17 @@ pub enum Received {
 /// Unprocessed bytes on loan from an [`Input`].
 pub struct Taken {
     place: Place,
+}
+
+/// What became of the bytes on loan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Processed {
+    /// Bytes at the beginning that are done with.
+    pub consumed: usize,
+    /// Bytes that the next unit lacks, as far as anybody knows; 0 when it is not known.
+    pub missing: usize,
+    /// Memory that a parser holds for what is left, in bytes.
+    pub parser_memory: usize,
 }
 
 enum Place {
@@ -101,9 +134,25 @@ impl Default for ReadBuffer {
 }
 
 impl Input {
+    /// The input of a client, counted in `unfinished`.
+    pub fn of_client(unfinished: &Unfinished) -> Self {
+        Self::new(Whose::Client, unfinished)
+    }
+
     /// The input of a link to another node, which keeps a larger buffer than a client's.
-    pub fn of_link() -> Self {
-        Self { whose: Whose::Node, ..Self::default() }
+    pub fn of_link(unfinished: &Unfinished) -> Self {
+        Self::new(Whose::Node, unfinished)
+    }
+
+    fn new(whose: Whose, unfinished: &Unfinished) -> Self {
+        Self {
+            bytes: Vec::new(),
+            start: 0,
+            missing: 0,
+            whose,
+            unfinished: unfinished.clone(),
+            counted: 0,
+        }
     }
 
     /// How many bytes are kept here.
@@ -118,6 +167,11 @@ impl Input {
     /// How many bytes the own buffer could take without growing.
     pub fn free_capacity(&self) -> usize {
         self.bytes.capacity() - self.bytes.len()
+    }
+
+    /// How much memory what is kept here takes, in bytes: its part of [`Unfinished`].
+    pub fn memory(&self) -> usize {
+        self.counted
     }
 
     /// Reads once. What came, behind what was kept, is there to be taken.
@@ -142,10 +196,10 @@ impl Input {
     fn read_own(&mut self, stream: &mut Stream) -> io::Result<Received> {
         self.bytes.drain(..self.start);
         self.start = 0;
-        if self.bytes.capacity() == self.bytes.len() {
-            self.bytes.reserve(GROWTH);
+        if self.free_capacity() < self.missing.clamp(1, BIG_BULK) {
+            self.bytes.reserve_exact(growth(self.missing, self.bytes.len()));
         }
-        let space = self.bytes.capacity() - self.bytes.len();
+        let space = self.free_capacity();
         Ok(Received::new(stream.read_spare(&mut self.bytes)?, space))
     }
 
@@ -160,21 +214,17 @@ impl Input {
         Taken { place }
     }
 
-    /// Keeps what is left after `consumed` bytes; the next unit lacks `missing` more,
-    /// as far as anybody knows.
-    pub fn put_back(
-        &mut self,
-        taken: Taken,
-        consumed: usize,
-        missing: usize,
-        shared: &mut ReadBuffer,
-    ) {
+    /// Keeps what is left of the bytes on loan.
+    pub fn put_back(&mut self, taken: Taken, processed: Processed, shared: &mut ReadBuffer) {
+        let Processed { consumed, missing, parser_memory } = processed;
         self.missing = missing;
         match taken.place {
             Place::Shared(bytes, len) => {
                 let rest = &bytes[consumed..len];
                 if !rest.is_empty() {
-                    self.bytes.reserve_exact(rest.len() + room_for(missing, rest.len()));
+                    let is_big = missing.max(rest.len()) > BIG_BULK;
+                    let room = if is_big { growth(missing, rest.len()) } else { 0 };
+                    self.bytes.reserve_exact(rest.len() + room);
                     self.bytes.extend_from_slice(rest);
                 }
                 shared.bytes = bytes;
@@ -184,15 +234,19 @@ impl Input {
                 self.start = start + consumed;
                 if self.is_empty() {
                     self.clear();
-                } else if missing > 0 && missing.max(self.len()) > BIG_BULK {
+                } else if self.bytes.capacity() > self.cut_from() {
                     self.bytes.drain(..self.start);
                     self.start = 0;
-                    if self.free_capacity() < missing.min(BIG_BULK) {
-                        self.bytes.reserve_exact(room_for(missing, self.bytes.len()));
-                    }
+                    self.bytes.shrink_to_fit();
                 }
             }
         }
+        self.count(parser_memory);
+    }
+
+    /// The capacity from which on the buffer is too large for what is left in it.
+    fn cut_from(&self) -> usize {
+        KEPT_CAPACITY_OF_LINK_MAX.max(4 * (self.len() + self.missing.min(TRUSTED)))
     }
 
     fn clear(&mut self) {
@@ -207,19 +261,49 @@ impl Input {
         }
     }
 
+    /// Brings this input's part of the common count up to date.
+    fn count(&mut self, parser_memory: usize) {
+        let memory = if self.is_empty() { 0 } else { self.bytes.capacity() + parser_memory };
+        if memory != self.counted {
+            let others = self.unfinished.bytes() - self.counted;
+            self.unfinished.0.set(others + memory);
+            self.counted = memory;
+        }
+    }
+
     /// Gives the buffer of an idle connection back.
     pub fn shrink(&mut self) {
         if self.is_empty() {
-            self.bytes = Vec::new();
-            self.start = 0;
+            self.discard();
         }
+    }
+
+    /// Gives everything up, processed or not.
+    pub fn discard(&mut self) {
+        self.bytes = Vec::new();
+        self.start = 0;
+        self.count(0);
     }
 }
 
-/// Room to make for the rest of a big argument: for all of it, or for as much again as is
-/// there. A small one is put together in the shared buffer.
-fn room_for(missing: usize, kept: usize) -> usize {
-    if missing.max(kept) > BIG_BULK { missing.min(kept.max(TRUSTED)) } else { 0 }
+impl Drop for Input {
+    fn drop(&mut self) {
+        self.discard();
+    }
+}
+
+/// Returns by how much to grow a buffer that holds `kept` bytes of a unit: by half as much
+/// again, and for a big argument by no more than it lacks. What is missing says nothing of
+/// what comes behind it when it is small.
+fn growth(missing: usize, kept: usize) -> usize {
+    let half = kept / 2;
+    if missing <= BIG_BULK {
+        half.max(GROWTH_MIN)
+    } else if missing <= half.max(TRUSTED) + BIG_BULK {
+        missing
+    } else {
+        half.max(TRUSTED)
+    }
 }
 
 impl Received {
@@ -270,22 +354,30 @@ mod tests {
         (far, Stream::Unix(mio::net::UnixStream::from_std(near)))
     }
 
+    fn input() -> (Input, ReadBuffer) {
+        (Input::of_client(&Unfinished::default()), ReadBuffer::new())
+    }
+
+    fn processed(consumed: usize, missing: usize) -> Processed {
+        Processed { consumed, missing, parser_memory: 0 }
+    }
+
     fn bytes_of(input: &mut Input, shared: &mut ReadBuffer) -> Vec<u8> {
         let taken = input.take(shared);
         let bytes = taken.bytes().to_vec();
-        input.put_back(taken, 0, 0, shared);
+        input.put_back(taken, processed(0, 0), shared);
         bytes
     }
 
     #[test]
     fn what_is_processed_in_place_leaves_no_buffer_behind() {
         let (mut far, mut near) = pair();
-        let (mut input, mut shared) = (Input::default(), ReadBuffer::new());
+        let (mut input, mut shared) = input();
         far.write_all(b"PING\r\n").expect("write");
         assert_eq!(input.read(&mut near, &mut shared).expect("read"), Received::Short(6));
         let taken = input.take(&mut shared);
         assert_eq!(taken.bytes(), b"PING\r\n");
-        input.put_back(taken, 6, 0, &mut shared);
+        input.put_back(taken, processed(6, 0), &mut shared);
         assert!(input.is_empty());
         assert_eq!(input.bytes.capacity(), 0);
     }
@@ -293,11 +385,11 @@ mod tests {
     #[test]
     fn a_rest_stands_in_front_of_the_next_read() {
         let (mut far, mut near) = pair();
-        let (mut input, mut shared) = (Input::default(), ReadBuffer::new());
+        let (mut input, mut shared) = input();
         far.write_all(b"PING\r\nPI").expect("write");
         input.read(&mut near, &mut shared).expect("read");
         let taken = input.take(&mut shared);
-        input.put_back(taken, 6, 0, &mut shared);
+        input.put_back(taken, processed(6, 0), &mut shared);
         assert_eq!(input.len(), 2);
         far.write_all(b"NG\r\n").expect("write");
         assert_eq!(input.read(&mut near, &mut shared).expect("read"), Received::Short(4));
@@ -307,9 +399,83 @@ mod tests {
     }
 
     #[test]
+    fn many_small_arguments_are_read_in_few_calls() {
+        const PIECE: usize = 60_000;
+        let (mut far, mut near) = pair();
+        let (mut input, mut shared) = input();
+        let (mut reads, mut seen) = (0, 0);
+        for piece in 1..=50 {
+            far.write_all(&[b'x'; PIECE]).expect("write");
+            while seen < piece * PIECE {
+                match input.read(&mut near, &mut shared).expect("read") {
+                    Received::Full(len) | Received::Short(len) => seen += len,
+                    Received::Closed => panic!("the writer lives"),
+                }
+                reads += 1;
+                // An argument lacks a byte or two, and nobody knows how many come behind it.
+                let taken = input.take(&mut shared);
+                input.put_back(taken, processed(0, 1 + seen % 7), &mut shared);
+            }
+            let capacity = input.bytes.capacity();
+            assert!(capacity <= seen / 2 * 3 + GROWTH_MIN, "{capacity} for {seen} bytes");
+        }
+        assert!(reads <= 3 * 50, "{reads} reads");
+        assert_eq!(input.memory(), input.bytes.capacity());
+        let taken = input.take(&mut shared);
+        input.put_back(taken, processed(seen, 0), &mut shared);
+        assert_eq!((input.memory(), input.bytes.capacity()), (0, 0));
+    }
+
+    #[test]
+    fn a_buffer_is_cut_once_most_of_it_is_processed() {
+        let (mut far, mut near) = pair();
+        let unfinished = Unfinished::default();
+        let (mut input, mut shared) = (Input::of_client(&unfinished), ReadBuffer::new());
+        for _ in 0..100 {
+            far.write_all(&[b'x'; 10_000]).expect("write");
+            input.read(&mut near, &mut shared).expect("read");
+            let taken = input.take(&mut shared);
+            input.put_back(taken, Processed::default(), &mut shared);
+        }
+        assert!((1_000_000..2_000_000).contains(&unfinished.bytes()));
+        for left in (0..1_000_000).step_by(10_000).rev() {
+            let taken = input.take(&mut shared);
+            input.put_back(taken, processed(10_000, 0), &mut shared);
+            assert_eq!(input.len(), left);
+            let most = if left == 0 { 0 } else { (4 * left).max(KEPT_CAPACITY_OF_LINK_MAX) };
+            assert!(unfinished.bytes() <= most, "{} for {left}", unfinished.bytes());
+        }
+        drop(input);
+        assert_eq!(unfinished.bytes(), 0);
+    }
+
+    #[test]
+    fn the_sum_is_of_all_inputs_that_there_are() {
+        let unfinished = Unfinished::default();
+        let mut shared = ReadBuffer::new();
+        let mut inputs = Vec::new();
+        for _ in 0..3 {
+            let (mut far, mut near) = pair();
+            let mut input = Input::of_client(&unfinished);
+            far.write_all(&[b'x'; 1000]).expect("write");
+            input.read(&mut near, &mut shared).expect("read");
+            let taken = input.take(&mut shared);
+            let rest = Processed { consumed: 0, missing: 1, parser_memory: 500 };
+            input.put_back(taken, rest, &mut shared);
+            inputs.push(input);
+        }
+        assert_eq!(unfinished.bytes(), 3 * 1500);
+        inputs[0].discard();
+        assert!(inputs[0].is_empty());
+        assert_eq!(unfinished.bytes(), 2 * 1500);
+        drop(inputs);
+        assert_eq!(unfinished.bytes(), 0);
+    }
+
+    #[test]
     fn what_is_only_announced_takes_little_room() {
         let (mut far, mut near) = pair();
-        let (mut input, mut shared) = (Input::default(), ReadBuffer::new());
+        let (mut input, mut shared) = input();
         let announced = 512 * TRUSTED;
         let mut seen = 0;
         while seen < 4 * TRUSTED {
@@ -318,7 +484,7 @@ mod tests {
                 input.read(&mut near, &mut shared).expect("read");
                 let taken = input.take(&mut shared);
                 let missing = announced - taken.bytes().len();
-                input.put_back(taken, 0, missing, &mut shared);
+                input.put_back(taken, processed(0, missing), &mut shared);
             }
             assert!(input.bytes.capacity() <= 2 * seen.max(TRUSTED), "{seen} bytes came");
         }
@@ -327,18 +493,19 @@ mod tests {
     #[test]
     fn a_link_keeps_the_buffer_for_its_frames() {
         let (mut far, mut near) = pair();
-        let (mut input, mut shared) = (Input::of_link(), ReadBuffer::new());
+        let mut shared = ReadBuffer::new();
+        let mut input = Input::of_link(&Unfinished::default());
         let mut buffers = Vec::new();
         for _ in 0..3 {
             far.write_all(&[b'x'; 50_000]).expect("write");
             input.read(&mut near, &mut shared).expect("read");
             let taken = input.take(&mut shared);
-            input.put_back(taken, 0, 50_000, &mut shared);
+            input.put_back(taken, processed(0, 50_000), &mut shared);
             far.write_all(&[b'x'; 50_000]).expect("write");
             assert_eq!(input.read(&mut near, &mut shared).expect("read"), Received::Full(50_000));
             let taken = input.take(&mut shared);
             buffers.push(taken.bytes().as_ptr());
-            input.put_back(taken, 100_000, 0, &mut shared);
+            input.put_back(taken, processed(100_000, 0), &mut shared);
         }
         assert!(buffers.iter().all(|buffer| *buffer == buffers[0]));
     }
@@ -346,7 +513,7 @@ mod tests {
     #[test]
     fn a_big_bulk_is_read_into_a_buffer_of_its_size() {
         let (mut far, mut near) = pair();
-        let (mut input, mut shared) = (Input::default(), ReadBuffer::new());
+        let (mut input, mut shared) = input();
         let body = vec![b'x'; 150_000];
         let writer = std::thread::spawn(move || {
             far.write_all(&body).expect("write");
@@ -360,14 +527,14 @@ mod tests {
             }
             let taken = input.take(&mut shared);
             assert_eq!(taken.bytes().len(), seen);
-            input.put_back(taken, 0, 150_000 - seen, &mut shared);
+            input.put_back(taken, processed(0, 150_000 - seen), &mut shared);
             if input.bytes.capacity() >= 150_000 {
                 assert_eq!(*capacity.get_or_insert(input.bytes.capacity()), 150_000);
             }
         }
         assert!(bytes_of(&mut input, &mut shared).iter().all(|&byte| byte == b'x'));
         let taken = input.take(&mut shared);
-        input.put_back(taken, 150_000, 0, &mut shared);
+        input.put_back(taken, processed(150_000, 0), &mut shared);
         assert_eq!(input.bytes.capacity(), 0);
         drop(writer.join().expect("the writer ends"));
         assert_eq!(input.read(&mut near, &mut shared).expect("read"), Received::Closed);

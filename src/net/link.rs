@@ -15,7 +15,7 @@ use std::net::{IpAddr, SocketAddr};
 use mio::net::TcpStream;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::input::{Input, ReadBuffer, Received};
+use super::input::{Input, ReadBuffer, Received, Unfinished};
 use super::output::Output;
 use super::stream::Stream;
 use crate::ae::event_loop::{EventLoop, Token};
@@ -73,12 +73,14 @@ impl Link {
     pub fn connect(
         peer: SocketAddr,
         sources: &[IpAddr],
+        unfinished: &Unfinished,
         event_loop: &EventLoop,
         token: Token,
     ) -> io::Result<Self> {
         let socket = begin_connect(peer, sources)?;
         let stream = Stream::Tcp(TcpStream::from_std(socket.into()));
-        let mut link = Self::register(stream, peer, State::Connecting, event_loop, token)?;
+        let mut link =
+            Self::register(stream, peer, State::Connecting, unfinished, event_loop, token)?;
         link.unsent_max = LINK_UNSENT_MAX;
         Ok(link)
     }
@@ -87,16 +89,18 @@ impl Link {
     pub fn accepted(
         stream: Stream,
         peer: SocketAddr,
+        unfinished: &Unfinished,
         event_loop: &EventLoop,
         token: Token,
     ) -> io::Result<Self> {
-        Self::register(stream, peer, State::Up, event_loop, token)
+        Self::register(stream, peer, State::Up, unfinished, event_loop, token)
     }
 
     fn register(
         mut stream: Stream,
         peer: SocketAddr,
         state: State,
+        unfinished: &Unfinished,
         event_loop: &EventLoop,
         token: Token,
     ) -> io::Result<Self> {
@@ -107,7 +111,7 @@ impl Link {
             local: IpAddr::from([0, 0, 0, 0]),
             peer,
             state,
-            input: Input::of_link(),
+            input: Input::of_link(unfinished),
             output: Output::default(),
             unsent_max: LINK_UNSENT_ANSWERS_MAX,
         };
@@ -239,7 +243,7 @@ mod tests {
     /// Turns the loop until the connect is decided.
     fn outcome(peer: SocketAddr, sources: &[IpAddr]) -> io::Result<Link> {
         let mut event_loop = EventLoop::new()?;
-        let mut link = Link::connect(peer, sources, &event_loop, TOKEN)?;
+        let mut link = Link::connect(peer, sources, &Unfinished::default(), &event_loop, TOKEN)?;
         let mut events = Vec::new();
         while link.progress()? == ConnectProgress::Connecting {
             event_loop.poll(None, &mut events)?;
@@ -295,7 +299,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("listen");
         let peer = listener.local_addr().expect("an address");
         let event_loop = EventLoop::new().expect("a loop");
-        let mut link = Link::connect(peer, &[], &event_loop, TOKEN).expect("connecting");
+        let mut link = Link::connect(peer, &[], &Unfinished::default(), &event_loop, TOKEN)
+            .expect("connecting");
         let (mut accepted, _) = listener.accept().expect("connected");
         link.deregister(&event_loop).expect("it is in the loop");
         drop(link);

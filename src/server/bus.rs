@@ -10,13 +10,13 @@ use std::net::{IpAddr, SocketAddr};
 use super::Server;
 use super::lanes::empty;
 use crate::ae::event_loop::{FileEvent, Token};
-use crate::base::ids::LinkId;
+use crate::base::ids::{LinkId, NodeId};
 use crate::base::limits::{
     ACCEPTS_PER_TURN, LANES_DRAIN_AT, READ_PER_TURN, UNDECODABLE_IN_A_ROW_MAX,
 };
 use crate::engine::cluster::LinkEnds;
 use crate::engine::outbox::{ConnectToken, Frames};
-use crate::net::input::Received;
+use crate::net::input::{Input, Processed, Received};
 use crate::net::link::{ConnectProgress, Framing, Link, next_frame};
 use crate::net::listener::resolve;
 use crate::proto::bus;
@@ -35,6 +35,8 @@ pub struct BusLink {
     requested_as: Option<ConnectToken>,
     /// Messages in a row that could not be decoded.
     undecodable: u32,
+    /// Whose frame is too large for who is not known, and not whole yet.
+    large_frame_of: Option<NodeId>,
     is_read_closed: bool,
     is_still_ready: bool,
 }
@@ -47,9 +49,11 @@ impl Server {
             match self.connection_of(token, listener.accept()) {
                 Some((stream, Some(peer))) => {
                     let event_loop = &self.event_loop;
+                    let unfinished = &self.unfinished;
                     let accepted = self.links.insert_with(|slot, generation| {
                         let id = LinkId { slot, generation };
-                        let link = Link::accepted(stream, peer, event_loop, token_of(id))?;
+                        let link =
+                            Link::accepted(stream, peer, unfinished, event_loop, token_of(id))?;
                         Ok::<_, io::Error>(BusLink::new(id, link, None))
                     });
                     match accepted {
@@ -68,9 +72,10 @@ impl Server {
     pub(super) fn connect_link(&mut self, token: ConnectToken, peer: SocketAddr) {
         let sources = &self.bus_sources;
         let event_loop = &self.event_loop;
+        let unfinished = &self.unfinished;
         let connecting = self.links.insert_with(|slot, generation| {
             let id = LinkId { slot, generation };
-            let link = Link::connect(peer, sources, event_loop, token_of(id))?;
+            let link = Link::connect(peer, sources, unfinished, event_loop, token_of(id))?;
             Ok::<_, io::Error>(BusLink::new(id, link, Some(token)))
         });
         if let Err(error) = connecting {
@@ -98,8 +103,24 @@ impl Server {
         }
     }
 
+    /// Whether an ID is that of a known node other than this one.
+    fn is_other_node(&self, id: &NodeId) -> bool {
+        let cluster = self.engine.cluster();
+        id != cluster.my_id() && cluster.find(id).is_some()
+    }
+
+    /// What came in on each link and is not processed yet.
+    pub(super) fn link_inputs(&self) -> impl Iterator<Item = (LinkId, &Input)> {
+        self.links.iter().map(|link| (link.id, &link.link.input))
+    }
+
+    /// The other end of a link.
+    pub(super) fn link_peer(&self, id: LinkId) -> Option<IpAddr> {
+        self.links.find(id.slot, id.generation).map(|link| link.link.peer())
+    }
+
     /// Closes a broken link and notifies the engine.
-    fn lose_link(&mut self, id: LinkId) {
+    pub(super) fn lose_link(&mut self, id: LinkId) {
         let Some(bus_link) = self.links.find(id.slot, id.generation) else { return };
         let requested_as = bus_link.requested_as;
         self.drop_link(id);
@@ -176,10 +197,14 @@ impl Server {
         let taken = bus_link.link.input.take(&mut self.read_buffer);
         let mut undecodable = bus_link.undecodable;
         let mut consumed = 0;
+        let mut large_frame_of = None;
         let missing = loop {
             let rest = &taken.bytes()[consumed..];
-            let cluster = self.engine.cluster();
-            match next_frame(rest, |sender| cluster.find(&sender).is_some()) {
+            let may_be_large = |sender| {
+                large_frame_of = Some(sender);
+                self.is_other_node(&sender)
+            };
+            match next_frame(rest, may_be_large) {
                 Ok(Framing::Incomplete { missing }) => break Some(missing),
                 Ok(Framing::Frame(len)) => {
                     consumed += len;
@@ -217,20 +242,36 @@ impl Server {
             }
         };
         let link = self.links.find_mut(id.slot, id.generation);
-        match (link, missing) {
-            (Some(bus_link), Some(missing)) => {
-                bus_link.undecodable = undecodable;
-                let input = &mut bus_link.link.input;
-                input.put_back(taken, consumed, missing, &mut self.read_buffer);
-                true
+        let (Some(bus_link), Some(missing)) = (link, missing) else {
+            taken.discard(&mut self.read_buffer);
+            if missing.is_none() {
+                self.lose_link(id);
             }
-            (_, missing) => {
-                taken.discard(&mut self.read_buffer);
-                if missing.is_none() {
-                    self.lose_link(id);
-                }
-                false
-            }
+            return false;
+        };
+        bus_link.undecodable = undecodable;
+        let was_large_frame_of = std::mem::replace(&mut bus_link.large_frame_of, large_frame_of);
+        let processed = Processed { consumed, missing, parser_memory: 0 };
+        bus_link.link.input.put_back(taken, processed, &mut self.read_buffer);
+        if let Some(sender) = large_frame_of
+            && was_large_frame_of != large_frame_of
+        {
+            self.close_other_large_frame(id, sender);
+        }
+        if missing > 0 {
+            self.bound_unfinished();
+        }
+        self.links.find(id.slot, id.generation).is_some()
+    }
+
+    /// Closes the other link on which a large frame of the same node is under way. A node
+    /// sends on one link; it has made a new one because the one before is broken.
+    fn close_other_large_frame(&mut self, id: LinkId, sender: NodeId) {
+        let is_other = |link: &&BusLink| link.id != id && link.large_frame_of == Some(sender);
+        let other = self.links.iter().find(is_other).map(|link| link.id);
+        if let Some(other) = other {
+            log::debug!("Node {sender} sends a large frame on a new link: the other is closed.");
+            self.lose_link(other);
         }
     }
 
@@ -265,6 +306,7 @@ impl BusLink {
             link,
             requested_as,
             undecodable: 0,
+            large_frame_of: None,
             is_read_closed: false,
             is_still_ready: false,
         }

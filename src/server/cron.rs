@@ -49,6 +49,8 @@ impl Server {
                     if self.measure_memory() == 1 {
                         self.engine.evict(self.clock.now, EVICTED_EARLY);
                     }
+                    // Its limit falls as jobs become more.
+                    self.bound_unfinished();
                 }
                 ServerTimer::AcceptAgain => self.accept_again(),
                 ServerTimer::Unpause => self.unpause_clients(),

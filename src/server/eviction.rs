@@ -50,9 +50,12 @@ impl Server {
         }
     }
 
-    /// Tells the engine how full memory is; see `engine::memory`.
+    /// Gives the engine the level of the memory in use; see `engine::memory`. Unfinished input
+    /// does not count: it has a bound of its own, and whoever sends some must not have jobs
+    /// refused or evicted.
     pub(super) fn measure_memory(&mut self) -> u8 {
-        let (used, max) = (memory::used() as u64, self.config.maxmemory);
+        let used = memory::used().saturating_sub(self.unfinished.bytes()) as u64;
+        let max = self.config.maxmemory;
         let percent = |percent: u64| max / 100 * percent + max % 100 * percent / 100;
         let level = match max {
             0 => 0,

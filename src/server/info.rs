@@ -115,7 +115,7 @@ fn clients(text: &mut Text, server: &Server) {
     text.line("blocked_clients", server.engine.blocked_count());
 }
 
-fn memory(text: &mut Text, _: &Server) {
+fn memory(text: &mut Text, server: &Server) {
     let (used, resident) = (memory::used(), resident_bytes().unwrap_or(0));
     let peak = memory::peak().max(used);
     text.line("used_memory", used);
@@ -125,6 +125,7 @@ fn memory(text: &mut Text, _: &Server) {
     text.line("used_memory_peak_human", number::human_bytes(peak as u64));
     text.hundredths("mem_fragmentation_ratio", resident as f64 / used.max(1) as f64);
     text.line("mem_allocator", ALLOCATOR);
+    text.line("used_memory_unfinished_input", server.unfinished.bytes());
 }
 
 fn persistence(text: &mut Text, server: &Server) {

@@ -53,6 +53,7 @@ pub mod shutdown;
 pub mod signals;
 pub mod slowlog;
 pub mod stats;
+mod unfinished;
 pub mod version;
 pub mod watchdog;
 mod working_dir;
@@ -72,7 +73,7 @@ use crate::base::memory;
 use crate::base::time::MonoMs;
 use crate::engine::command::Call;
 use crate::engine::{Engine, More};
-use crate::net::input::ReadBuffer;
+use crate::net::input::{ReadBuffer, Unfinished};
 use crate::net::listener::{ListenError, Listener};
 use crate::net::slots::Slots;
 use crate::proto::reply::ReplyWriter;
@@ -139,6 +140,8 @@ pub struct Server {
     next_client_slot: usize,
 
     read_buffer: ReadBuffer,
+    /// What all clients and links together have sent and is not processed yet.
+    unfinished: Unfinished,
     /// Where the arguments of the current request stand; empty between requests.
     args: Vec<ArgRange>,
     /// When the client whose turn it is began to be served.
@@ -225,6 +228,7 @@ impl Server {
             paused_until: MonoMs(0),
             next_client_slot: 0,
             read_buffer: ReadBuffer::new(),
+            unfinished: Unfinished::default(),
             args: Vec::new(),
             share_started_at: Instant::now(),
             command_started_at: Instant::now(),

@@ -22,7 +22,7 @@ use crate::base::limits::{LANES_DRAIN_AT, READ_PER_TURN};
 use crate::engine::command::{Call, Outcome};
 use crate::engine::outbox::Segment;
 use crate::manual::Flags;
-use crate::net::input::{Received, Taken};
+use crate::net::input::{Processed, Received, Taken};
 use crate::proto::request::{Args, Parsed, Sender};
 
 /// How long one client's commands run before others have their turn.
@@ -144,7 +144,11 @@ impl Server {
             Halt::Held | Halt::ShareUsed => 0,
         };
         client.is_pending = !matches!(stop, Halt::Incomplete { .. });
-        client.connection.input.put_back(taken, consumed, missing, &mut self.read_buffer);
+        let processed = Processed { consumed, missing, parser_memory: client.parser.memory() };
+        client.connection.input.put_back(taken, processed, &mut self.read_buffer);
+        if client.connection.input.memory() > 0 {
+            self.bound_unfinished();
+        }
         if matches!(stop, Halt::ShareUsed) {
             self.come_back_to(id);
             return false;

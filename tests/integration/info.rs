@@ -37,7 +37,8 @@ fn every_section_has_its_fields_in_order() {
         (
             "memory",
             "used_memory used_memory_human used_memory_rss used_memory_peak \
-             used_memory_peak_human mem_fragmentation_ratio mem_allocator",
+             used_memory_peak_human mem_fragmentation_ratio mem_allocator \
+             used_memory_unfinished_input",
         ),
         ("jobs", "registered_jobs"),
         ("queues", "registered_queues"),

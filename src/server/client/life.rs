@@ -90,10 +90,12 @@ impl Server {
         self.last_client_number += 1;
         let (number, now) = (self.last_client_number, self.clock.now.mono);
         let (keepalive_secs, event_loop) = (self.config.tcp_keepalive_secs, &self.event_loop);
+        let unfinished = &self.unfinished;
         let connected = self.clients.insert_with(|slot, generation| {
             let id = ClientId { slot, generation };
+            let token = token_of(id);
             let connection =
-                Connection::register(stream, peer, keepalive_secs, event_loop, token_of(id))?;
+                Connection::register(stream, peer, keepalive_secs, unfinished, event_loop, token)?;
             Ok::<_, std::io::Error>(Client::new(id, number, connection, now))
         });
         match (connected, peer) {

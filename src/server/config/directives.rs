@@ -349,8 +349,11 @@ pub static SECTIONS: &[Section] = &[
                 LIVE,
                 place!(maxmemory),
                 "The memory the server may use; 0 is no limit. From 75 % on, new jobs are stored \
-                 on other nodes where possible; at 95 % commands that add jobs are refused. Units: \
-                 1k is 1000 bytes, 1kb is 1024, and so for m, mb, g and gb.",
+                 on other nodes where possible; at 95 % commands that add jobs are refused. What \
+                 clients and nodes have sent of requests that are not whole yet does not count: \
+                 all of it together may take what is free otherwise, at least an eighth of \
+                 maxmemory, or 1gb without a limit; beyond that, whoever holds most is closed. \
+                 Units: 1k is 1000 bytes, 1kb is 1024, and so for m, mb, g and gb.",
             )
             .when_set(warn_of_little_memory),
             row(
