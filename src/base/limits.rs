@@ -22,7 +22,7 @@ pub const UNFINISHED_MAX: usize = QUERY_BUFFER_MAX;
 pub const UNFINISHED_SHARE_OF_MAXMEMORY: usize = 8;
 /// An argument from this size on is read straight into a buffer of its size.
 pub const BIG_BULK: usize = 32 * 1024;
-/// Input read on from a client whose pipeline waits, in bytes.
+/// Input read on from a client whose pipeline waits for copies of a job, in bytes.
 pub const BLOCKED_INPUT_MAX: usize = 64 * 1024;
 /// Nothing more is read from a client with more unsent output than this, in bytes.
 pub const UNSENT_OUTPUT_STOPS_READING: usize = 1024 * 1024;

@@ -64,7 +64,7 @@ use crate::proto::reply::{ReplyWriter, Resp};
 
 use ack_only::AckOnlyJobs;
 use ack_resend::AckResend;
-use blocked::Blocked;
+use blocked::{Blocked, Wait};
 use cluster::{Cluster, LinkEnds};
 use command::{Call, EngineCommand, Outcome};
 use commands::LongCommand;
@@ -271,6 +271,11 @@ impl Engine {
     /// INFO: registered_queues.
     pub fn queue_count(&self) -> usize {
         self.queues.len()
+    }
+
+    /// Whether a client waits for jobs; `false` for one that waits for copies, or does not wait.
+    pub fn waits_for_jobs(&self, client: ClientId) -> bool {
+        matches!(self.blocked.wait(client), Some(Wait::Jobs(_)))
     }
 
     /// INFO: blocked_clients.

@@ -81,12 +81,17 @@ impl Server {
         if idle_ms > BUFFERS_KEPT_MS {
             client.connection.input.shrink();
         }
+        let is_held_up = client.is_blocked && client.is_readable;
         if client.connection.unsent() > 0 && client.connection.exceeds(limits, now) {
             return self.drop_unread(id);
         }
         if timeout_secs > 0 && idle_ms > timeout_secs.saturating_mul(1000) && may_time_out(client) {
             log::debug!("Closing idle client");
-            self.close_later(id, Closing::AfterTurn);
+            return self.close_later(id, Closing::AfterTurn);
+        }
+        if is_held_up {
+            // It may have hung up behind what it has sent.
+            self.serve_client(id);
         }
     }
 

@@ -11,14 +11,16 @@
 use std::time::{Duration, Instant};
 
 use super::Server;
-use super::client::{Busy, Closing, token_of};
+use super::client::{Busy, Client, Closing, token_of};
 use super::command_table::Implementation;
 use super::gates::Gate;
 use super::latency::LatencyEvent;
 use super::monitor;
 use crate::ae::event_loop::FileEvent;
 use crate::base::ids::ClientId;
-use crate::base::limits::{LANES_DRAIN_AT, READ_PER_TURN};
+use crate::base::limits::{BLOCKED_INPUT_MAX, LANES_DRAIN_AT, QUERY_BUFFER_MAX, READ_PER_TURN};
+use crate::base::time::MonoMs;
+use crate::engine::Engine;
 use crate::engine::command::{Call, Outcome};
 use crate::engine::outbox::Segment;
 use crate::manual::Flags;
@@ -31,6 +33,12 @@ const SHARE_OF_TURN: Duration = Duration::from_millis(1);
 const RESUMED_PER_TURN: usize = 1000;
 /// Ranges of arguments that stay allocated between requests.
 const ARGS_KEPT_MAX: usize = 16 * 1024;
+/// A producer that waits for copies and makes no progress for so long is read on past
+/// [`BLOCKED_INPUT_MAX`], a little each time, to notice when it hangs up.
+const READ_ON_AFTER_MS: u64 = 1000;
+/// How far, in bytes. A peer that is gone has left no more than its system buffers, which is
+/// up to 4 MiB on Linux.
+const READ_ON_MAX: usize = 8 * 1024 * 1024;
 
 /// How a client's input came to an end for now.
 enum Halt {
@@ -87,7 +95,11 @@ impl Server {
                 // What is still to come cannot be for anybody.
                 return self.close_later(id, Closing::AfterTurn);
             }
-            if !client.is_readable || !client.reads() {
+            let reads = match client.is_blocked {
+                true => reads_on(client, &self.engine, self.clock.now.mono),
+                false => client.reads(),
+            };
+            if !client.is_readable || !reads {
                 return;
             }
             if quota == 0 {
@@ -343,6 +355,19 @@ impl Server {
         }
         self.engine.out.resumed.clear();
     }
+}
+
+/// Whether a client that waits is read on, which is the only way to notice that it has hung
+/// up: what it sent before has to be taken out of the socket first.
+///
+/// A consumer is read on whatever it sends, as in C, within the limits of all unfinished
+/// input: a job for one that is gone would be lost until its retry. A producer's commands
+/// may be any number of jobs, each with a short wait, so that it has to be slowed down.
+fn reads_on(client: &Client, engine: &Engine, now: MonoMs) -> bool {
+    let kept = client.connection.input.len();
+    kept < BLOCKED_INPUT_MAX
+        || kept < QUERY_BUFFER_MAX && engine.waits_for_jobs(client.id)
+        || kept < READ_ON_MAX && now.ms_since(client.active_at) >= READ_ON_AFTER_MS
 }
 
 /// What became of a request.

@@ -95,37 +95,6 @@ fn a_client_over_an_output_limit_is_closed_at_once_or_after_the_soft_limits_time
 }
 
 #[test]
-fn input_behind_a_wait_is_kept_up_to_a_limit_and_executed_after_it() {
-    let server = TestServer::start();
-    let mut watcher = server.client();
-    let mut stream = server.connect();
-    let mut client = Client::over(stream.try_clone().expect("a descriptor"));
-    client.send_command("CLIENT SETNAME waiting");
-    assert_eq!(client.reply(), status("OK"));
-    client.send_command("GETJOB FROM q");
-    let ping = request(&[b"PING", &[b'x'; 1000]]);
-    let sent = stuff(&mut stream, &ping.repeat(100), 10_000);
-    assert!(sent > MIB / 2, "the sockets between take some too");
-    let kept = eventually(
-        || field(&mut watcher, "waiting", "qbuf").expect("it is connected"),
-        |&kept| kept >= 64 * 1024,
-    );
-    assert!(kept <= 256 * 1024, "{kept} bytes are kept");
-    let info = text(watcher.call("INFO clients"));
-    let most = info.lines().find_map(|line| line.strip_prefix("client_biggest_input_buf:"));
-    assert!(
-        most.is_some_and(|most| most.parse::<usize>().is_ok_and(|most| most >= kept)),
-        "{info}"
-    );
-    stream.set_nonblocking(false).expect("a socket");
-    text(watcher.call("ADDJOB q body 0"));
-    assert!(matches!(client.reply(), Value::Array(_)));
-    for _ in 0..sent / ping.len() {
-        assert_eq!(client.reply(), bulk([b'x'; 1000]));
-    }
-}
-
-#[test]
 fn a_client_without_end_leaves_the_others_their_turn() {
     let server = TestServer::start();
     let mut greedy = server.connect();

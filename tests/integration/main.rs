@@ -13,6 +13,7 @@ mod config;
 mod connection;
 mod damaged_commands;
 mod files;
+mod hangup;
 mod hostile_bus;
 mod info;
 mod limits;

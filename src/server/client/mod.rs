@@ -18,7 +18,6 @@ pub(super) mod life;
 
 use crate::ae::event_loop::Token;
 use crate::base::ids::ClientId;
-use crate::base::limits::BLOCKED_INPUT_MAX;
 use crate::base::time::MonoMs;
 use crate::net::connection::Connection;
 use crate::proto::reply::Resp;
@@ -129,13 +128,9 @@ impl Client {
         !self.is_blocked && self.closing.is_none() && !self.connection.stops_reading()
     }
 
-    /// Whether its socket may be read now. What is kept has to run first, so that the
-    /// end of the stream is noticed after everything that came before it; a blocked
-    /// client is read on, up to a limit, to notice when it hangs up.
+    /// Whether its socket may be read now, to execute what comes. What is kept has to run
+    /// first, so that the end of the stream is noticed after everything that came before it.
     pub fn reads(&self) -> bool {
-        if self.is_blocked {
-            return self.closing.is_none() && self.connection.input.len() < BLOCKED_INPUT_MAX;
-        }
         self.runs() && !self.is_pending && self.busy.is_none()
     }
 
