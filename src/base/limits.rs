@@ -53,6 +53,16 @@ pub const LINK_UNSENT_MAX: usize = BUS_FRAME_MAX + 256 * 1024 * 1024;
 /// The same for a link that a peer has made: only its own pings are answered there, and it may
 /// be a stranger.
 pub const LINK_UNSENT_ANSWERS_MAX: usize = 1024 * 1024;
+/// File descriptors kept for links whatever clients do: enough for 500 nodes. Half of them
+/// are for links that this node makes, to 500 nodes and in handshakes.
+pub const LINKS_RESERVED: usize = 1536;
+/// Links that peers have made, at once. Where more nodes are known it is two for each.
+pub const INBOUND_LINKS_MAX: usize = LINKS_RESERVED / 2;
+/// A link that a peer has made is closed when nothing came in for so many node timeouts. A
+/// node pings every other one each half of its own.
+pub const LINK_IDLE_NODE_TIMEOUTS: u64 = 8;
+/// But not before so much time has passed, in milliseconds.
+pub const LINK_IDLE_MIN_MS: u64 = 2000;
 /// Nodes that a process can tell apart, itself included: references to them have 16 bits.
 pub const NODES_MAX: usize = 1 << 16;
 /// Handshakes under way at once of each kind: ordered by an operator, from gossip, and for

@@ -3,6 +3,10 @@
 //! The engine is notified of a link that it requested once it is up (or failed), of every
 //! message, and of every link's end. It names links by [`LinkId`] and sends on none that
 //! is gone: a frame for such a link goes nowhere.
+//!
+//! Whoever reaches the bus port can make links, so what they may take is limited: their
+//! number, the time they may be silent, and what is kept of frames that are not whole. A link
+//! on which a node of the cluster speaks stays before one on which nobody does.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -12,8 +16,10 @@ use super::lanes::empty;
 use crate::ae::event_loop::{FileEvent, Token};
 use crate::base::ids::{LinkId, NodeId};
 use crate::base::limits::{
-    ACCEPTS_PER_TURN, LANES_DRAIN_AT, READ_PER_TURN, UNDECODABLE_IN_A_ROW_MAX,
+    ACCEPTS_PER_TURN, LANES_DRAIN_AT, LINK_IDLE_MIN_MS, LINK_IDLE_NODE_TIMEOUTS, READ_PER_TURN,
+    UNDECODABLE_IN_A_ROW_MAX,
 };
+use crate::base::time::MonoMs;
 use crate::engine::cluster::LinkEnds;
 use crate::engine::outbox::{ConnectToken, Frames};
 use crate::net::input::{Input, Processed, Received};
@@ -35,8 +41,14 @@ pub struct BusLink {
     requested_as: Option<ConnectToken>,
     /// Messages in a row that could not be decoded.
     undecodable: u32,
+    /// Whether a peer has made it.
+    is_inbound: bool,
+    /// Who spoke on it last, as it says.
+    sender: Option<NodeId>,
     /// Whose frame is too large for who is not known, and not whole yet.
     large_frame_of: Option<NodeId>,
+    /// When something came in last.
+    active_at: MonoMs,
     is_read_closed: bool,
     is_still_ready: bool,
 }
@@ -48,13 +60,14 @@ impl Server {
             let Some(listener) = self.bus_listeners.get(token.slot as usize) else { return };
             match self.connection_of(token, listener.accept()) {
                 Some((stream, Some(peer))) => {
-                    let event_loop = &self.event_loop;
+                    self.bound_inbound_links();
+                    let (event_loop, now) = (&self.event_loop, self.clock.now.mono);
                     let unfinished = &self.unfinished;
                     let accepted = self.links.insert_with(|slot, generation| {
                         let id = LinkId { slot, generation };
                         let link =
                             Link::accepted(stream, peer, unfinished, event_loop, token_of(id))?;
-                        Ok::<_, io::Error>(BusLink::new(id, link, None))
+                        Ok::<_, io::Error>(BusLink::new(id, link, None, now))
                     });
                     match accepted {
                         Ok(()) => log::debug!("Accepted cluster node {peer}"),
@@ -71,12 +84,12 @@ impl Server {
     /// Begins to connect, as the engine requested.
     pub(super) fn connect_link(&mut self, token: ConnectToken, peer: SocketAddr) {
         let sources = &self.bus_sources;
-        let event_loop = &self.event_loop;
+        let (event_loop, now) = (&self.event_loop, self.clock.now.mono);
         let unfinished = &self.unfinished;
         let connecting = self.links.insert_with(|slot, generation| {
             let id = LinkId { slot, generation };
             let link = Link::connect(peer, sources, unfinished, event_loop, token_of(id))?;
-            Ok::<_, io::Error>(BusLink::new(id, link, Some(token)))
+            Ok::<_, io::Error>(BusLink::new(id, link, Some(token), now))
         });
         if let Err(error) = connecting {
             self.engine.link_failed(self.clock.now, token, &error);
@@ -103,10 +116,54 @@ impl Server {
         }
     }
 
+    /// Makes place for one more link that a peer has made: the one that was silent for the
+    /// longest goes, of those first on which no node of the cluster speaks. None is refused,
+    /// since the new one may be a node's.
+    fn bound_inbound_links(&mut self) {
+        let max = self.inbound_links_max.max(2 * self.engine.cluster().size());
+        if self.links.len() < max {
+            return;
+        }
+        let inbound = || self.links.iter().filter(|link| link.is_inbound);
+        if inbound().count() < max {
+            return;
+        }
+        let last = inbound().min_by_key(|link| (self.is_nodes(link), link.active_at));
+        if let Some((id, peer)) = last.map(|link| (link.id, link.link.peer())) {
+            log::debug!("Closing the link from {peer}: there are {max} links from other nodes.");
+            self.lose_link(id);
+        }
+    }
+
+    /// Whether a node of the cluster speaks on a link, as far as it says.
+    fn is_nodes(&self, link: &BusLink) -> bool {
+        link.sender.is_some_and(|sender| self.is_other_node(&sender))
+    }
+
     /// Whether an ID is that of a known node other than this one.
     fn is_other_node(&self, id: &NodeId) -> bool {
         let cluster = self.engine.cluster();
         id != cluster.my_id() && cluster.find(id).is_some()
+    }
+
+    /// Closes the links that peers have made and that nothing comes in on: a node pings all
+    /// others within half its node timeout.
+    pub(super) fn close_idle_links(&mut self) {
+        let now = self.clock.now.mono;
+        let idle_max_ms = self
+            .config
+            .cluster_node_timeout_ms
+            .saturating_mul(LINK_IDLE_NODE_TIMEOUTS)
+            .max(LINK_IDLE_MIN_MS);
+        let is_idle =
+            |link: &&BusLink| link.is_inbound && now.ms_since(link.active_at) > idle_max_ms;
+        let idle: Vec<LinkId> = self.links.iter().filter(is_idle).map(|link| link.id).collect();
+        for id in idle {
+            if let Some(peer) = self.link_peer(id) {
+                log::debug!("Closing the link from {peer}: nothing came for {idle_max_ms} ms.");
+            }
+            self.lose_link(id);
+        }
     }
 
     /// What came in on each link and is not processed yet.
@@ -183,6 +240,9 @@ impl Server {
                 Ok(Received::Short(len)) => (len, bus_link.is_read_closed),
                 Ok(Received::Closed) | Err(_) => return self.lose_link(id),
             };
+            if len > 0 {
+                bus_link.active_at = self.clock.now.mono;
+            }
             quota = quota.saturating_sub(len);
             if len > 0 && !self.take_messages(id) || len == 0 || !has_more {
                 return;
@@ -198,6 +258,7 @@ impl Server {
         let mut undecodable = bus_link.undecodable;
         let mut consumed = 0;
         let mut large_frame_of = None;
+        let mut last_sender = bus_link.sender;
         let missing = loop {
             let rest = &taken.bytes()[consumed..];
             let may_be_large = |sender| {
@@ -212,6 +273,7 @@ impl Server {
                         Ok((header, message)) => {
                             undecodable = 0;
                             let now = self.clock.now;
+                            last_sender = Some(header.sender);
                             self.engine.bus_message(now, id, ends, &header, &message);
                         }
                         // What later versions may send is no damage.
@@ -250,6 +312,7 @@ impl Server {
             return false;
         };
         bus_link.undecodable = undecodable;
+        bus_link.sender = last_sender;
         let was_large_frame_of = std::mem::replace(&mut bus_link.large_frame_of, large_frame_of);
         let processed = Processed { consumed, missing, parser_memory: 0 };
         bus_link.link.input.put_back(taken, processed, &mut self.read_buffer);
@@ -300,13 +363,16 @@ impl Server {
 }
 
 impl BusLink {
-    fn new(id: LinkId, link: Link, requested_as: Option<ConnectToken>) -> Self {
+    fn new(id: LinkId, link: Link, requested_as: Option<ConnectToken>, now: MonoMs) -> Self {
         Self {
             id,
             link,
+            is_inbound: requested_as.is_none(),
             requested_as,
             undecodable: 0,
+            sender: None,
             large_frame_of: None,
+            active_at: now,
             is_read_closed: false,
             is_still_ready: false,
         }

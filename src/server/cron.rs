@@ -12,6 +12,8 @@ use crate::base::time::MonoMs;
 pub enum ServerTimer {
     /// Clients: idle ones, slow ones, their buffers. C: clientsCron.
     Clients,
+    /// Links that nothing comes in on.
+    Links,
     /// Samples of the rates that INFO shows.
     Rates,
     /// Memory: how full it is, and jobs that may go early.
@@ -24,6 +26,8 @@ pub enum ServerTimer {
 
 /// Every client is looked at within this time.
 const CLIENTS_ROUND_MS: u64 = 1000;
+/// Links are visited this often.
+const LINKS_PERIOD_MS: u64 = 1000;
 /// A client idle for this long gives its buffers back.
 const BUFFERS_KEPT_MS: u64 = 2000;
 /// Jobs evicted in one go while memory is filling up.
@@ -36,6 +40,7 @@ impl Server {
         let period_ms = u64::from(1000 / hz.clamp(1, 500));
         self.timers.every(ServerTimer::Clients, period_ms, now_ms);
         self.timers.every(ServerTimer::Memory, period_ms, now_ms);
+        self.timers.every(ServerTimer::Links, LINKS_PERIOD_MS, now_ms);
         self.timers.every(ServerTimer::Rates, SAMPLE_PERIOD_MS, now_ms);
     }
 
@@ -44,6 +49,7 @@ impl Server {
         while let Some(timer) = self.timers.pop_due(self.clock.now.mono.0) {
             match timer {
                 ServerTimer::Clients => self.look_after_clients(),
+                ServerTimer::Links => self.close_idle_links(),
                 ServerTimer::Rates => self.stats.sample(self.clock.now.mono),
                 ServerTimer::Memory => {
                     if self.measure_memory() == 1 {

@@ -10,10 +10,11 @@ use std::path::Path;
 use std::process;
 
 use super::config::Config;
+use crate::base::limits::LINKS_RESERVED;
 
-/// Descriptors kept for listeners, files, links and the like.
-/// C: CONFIG_MIN_RESERVED_FDS.
-const RESERVED_FILES: u64 = 32;
+/// Descriptors kept for listeners, files and the like. C: CONFIG_MIN_RESERVED_FDS, which is
+/// for links too; differs from C, because many clients would keep the node out of its cluster.
+const OWN_FILES: u64 = 32;
 
 /// Goes on in a child that belongs to no terminal; the calling process exits. Must come
 /// before any thread is started: a fork takes only the one that calls it.
@@ -90,13 +91,36 @@ fn write_over_arguments(title: &[u8]) -> io::Result<()> {
     memory.write_all(&padded)
 }
 
-/// Makes room for so many clients in the limit of open files, as far as the system lets
-/// us, and returns how many there is room for: at most `maxclients`, 0 when there is not
-/// even room for the server's own files.
-pub fn raise_file_limit(maxclients: u32) -> u32 {
-    let wanted = u64::from(maxclients) + RESERVED_FILES;
+/// How many open files the system lets us have of what, at most as many as wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileBudget {
+    /// 0 when there is not even place for the server's own files.
+    pub clients: u32,
+    /// Links to and from other nodes.
+    pub links: usize,
+}
+
+impl FileBudget {
+    /// Divides `limit` open files: the server's own first, then the links, that get a quarter of
+    /// a limit too low for everybody, then up to `maxclients` clients.
+    fn of(limit: u64, maxclients: u32) -> Self {
+        let links = LINKS_RESERVED.min(usize::try_from(limit / 4).unwrap_or(usize::MAX));
+        let clients = limit.saturating_sub(OWN_FILES + links as u64);
+        Self { clients: u32::try_from(clients).unwrap_or(u32::MAX).min(maxclients), links }
+    }
+
+    /// How many open files `maxclients` clients need, with all that is kept for others.
+    fn wanted(maxclients: u32) -> u64 {
+        u64::from(maxclients) + OWN_FILES + LINKS_RESERVED as u64
+    }
+}
+
+/// Raises the limit of open files to what `maxclients` clients need, as far as the system
+/// lets us, and returns what there is.
+pub fn raise_file_limit(maxclients: u32) -> FileBudget {
+    let wanted = FileBudget::wanted(maxclients);
     let granted = match file_limit() {
-        Ok(limit) if limit.rlim_cur >= wanted => return maxclients,
+        Ok(limit) if limit.rlim_cur >= wanted => limit.rlim_cur,
         Ok(limit) => {
             // Root may raise the hard limit as well; others go up to it.
             let hard = limit.rlim_max;
@@ -105,34 +129,33 @@ pub fn raise_file_limit(maxclients: u32) -> u32 {
                 .unwrap_or(limit.rlim_cur)
         }
         Err(e) => {
-            log::warn!("Can't tell the limit of open files, taking it for 1024: {e}");
+            log::warn!("Can't read the limit of open files, taking it for 1024: {e}");
             1024
         }
     };
-    u32::try_from(granted.saturating_sub(RESERVED_FILES)).unwrap_or(u32::MAX).min(maxclients)
+    FileBudget::of(granted, maxclients)
 }
 
-/// Lowers `maxclients` to what the limit of open files allows and says so. An error is
-/// the sentence to exit with.
-pub fn settle_maxclients(config: &mut Config) -> Result<(), String> {
-    let wanted = config.maxclients;
-    let granted = raise_file_limit(wanted);
-    if granted == 0 {
+/// Lowers `maxclients` to what the limit of open files allows and says so; returns how many
+/// of them are for links. An error is the sentence to exit with.
+pub fn settle_maxclients(config: &mut Config) -> Result<usize, String> {
+    let maxclients = config.maxclients;
+    let (wanted, granted) = (FileBudget::wanted(maxclients), raise_file_limit(maxclients));
+    if granted.clients == 0 {
         return Err(format!(
             "The limit of open files (ulimit -n) is too low for the server to start; it needs \
-             {} for maxclients {wanted}",
-            u64::from(wanted) + RESERVED_FILES
+             {wanted} for maxclients {maxclients}"
         ));
     }
-    if granted < wanted {
+    if granted.clients < maxclients {
         log::warn!(
-            "maxclients {wanted} needs {} open files, which the system does not allow: lowered \
-             to {granted}. Raise 'ulimit -n' for more.",
-            u64::from(wanted) + RESERVED_FILES
+            "maxclients {maxclients} needs {wanted} open files, which the system does not allow: \
+             lowered to {}. Raise 'ulimit -n' for more.",
+            granted.clients
         );
-        config.maxclients = granted;
+        config.maxclients = granted.clients;
     }
-    Ok(())
+    Ok(granted.links)
 }
 
 fn file_limit() -> io::Result<libc::rlimit> {
@@ -187,9 +210,20 @@ mod tests {
 
     #[test]
     fn a_file_limit_already_high_enough_is_left_alone() {
+        raise_file_limit(2);
         let before = file_limit().expect("it can be read").rlim_cur;
-        assert_eq!(raise_file_limit(1), 1);
+        assert_eq!(raise_file_limit(1).clients, 1);
         assert_eq!(file_limit().expect("it can be read").rlim_cur, before);
+    }
+
+    #[test]
+    fn links_have_their_files_whatever_clients_want() {
+        let budget = |limit| FileBudget::of(limit, 10_000);
+        let wanted = FileBudget::wanted(10_000);
+        assert_eq!(budget(wanted), FileBudget { clients: 10_000, links: LINKS_RESERVED });
+        assert_eq!(budget(wanted - 1), FileBudget { clients: 9_999, links: LINKS_RESERVED });
+        assert_eq!(budget(1024), FileBudget { clients: 736, links: 256 });
+        assert_eq!(budget(32).clients, 0);
     }
 
     #[test]

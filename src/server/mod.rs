@@ -68,7 +68,7 @@ use std::time::{Duration, Instant};
 use crate::ae::event_loop::{EventLoop, FileEvent, Token};
 use crate::ae::time_event::TimeTable;
 use crate::base::ids::{ClientId, LinkId, NodeId};
-use crate::base::limits::{BUS_PORT_OFFSET, TIMER_QUANTUM};
+use crate::base::limits::{BUS_PORT_OFFSET, INBOUND_LINKS_MAX, TIMER_QUANTUM};
 use crate::base::memory;
 use crate::base::time::MonoMs;
 use crate::engine::command::Call;
@@ -127,6 +127,8 @@ pub struct Server {
     listeners: Vec<Listener>,
     bus_listeners: Vec<Listener>,
     links: Slots<BusLink>,
+    /// How many of them peers may have made.
+    inbound_links_max: usize,
     /// The addresses links are made from.
     bus_sources: Vec<IpAddr>,
     is_ending: bool,
@@ -171,7 +173,7 @@ impl From<io::Error> for StartError {
 impl Server {
     /// Opens the sockets. Clients are served once [`Server::run`] is called.
     pub fn start(mut config: Config, identity: Identity) -> Result<Self, StartError> {
-        daemon::settle_maxclients(&mut config).map_err(StartError)?;
+        let links_max = daemon::settle_maxclients(&mut config).map_err(StartError)?;
         let commands = CommandTable::new(&config.rename_commands).map_err(StartError)?;
         let clock = Clock::start();
         let mut listeners = Listener::bind_all(&config.bind, config.port, config.tcp_backlog)?;
@@ -221,6 +223,7 @@ impl Server {
             listeners,
             bus_listeners,
             links: Slots::new(),
+            inbound_links_max: INBOUND_LINKS_MAX.min(links_max / 2),
             is_ending: false,
             last_client_number: 0,
             closing: Vec::new(),

@@ -189,7 +189,9 @@ pub static SECTIONS: &[Section] = &[
                 LIVE,
                 place!(maxclients),
                 "Most clients connected at once; one more gets an error and is closed. Lowered at \
-                 start when the limit of open files does not allow it.",
+                 start when the limit of open files does not allow it: 1568 more are kept for \
+                 the server and its links to other nodes, which is enough for 500 nodes. Of a \
+                 low limit the links get a quarter.",
             )
             .when_set(raise_file_limit),
             row(
@@ -596,7 +598,7 @@ fn raise_file_limit(server: &mut Server, next: &mut Config) -> Result<(), String
     if next.maxclients <= server.config.maxclients {
         return Ok(());
     }
-    let granted = daemon::raise_file_limit(next.maxclients);
+    let granted = daemon::raise_file_limit(next.maxclients).clients;
     if granted < next.maxclients {
         return Err(format!(
             "The operating system is not able to handle the specified number of clients, try \
