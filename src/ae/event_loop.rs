@@ -36,6 +36,8 @@ pub struct FileEvent {
     pub writable: bool,
     /// The other side will send no more: reads go on until they return 0, short or not.
     pub read_closed: bool,
+    /// The loop comes back to the source because it was asked to.
+    pub is_again: bool,
 }
 
 pub struct EventLoop {
@@ -105,8 +107,9 @@ impl EventLoop {
         Ok(waker)
     }
 
-    /// Has the next poll report `token` as readable without waiting. The caller adds
-    /// a token once a turn at most.
+    /// Has the next poll report `token` as readable without waiting, beside what the selector
+    /// may report of it. The caller adds a token once, until [`FileEvent::is_again`] says that
+    /// its turn has come.
     pub fn still_ready(&mut self, token: Token) {
         self.still_ready.push(token);
     }
@@ -130,12 +133,14 @@ impl EventLoop {
             readable: true,
             writable: false,
             read_closed: false,
+            is_again: true,
         }));
         events.extend(self.events.iter().map(|event| FileEvent {
             token: Token::unpack(event.token()),
             readable: event.is_readable() || event.is_error(),
             writable: event.is_writable() || event.is_error(),
             read_closed: event.is_read_closed() || event.is_error(),
+            is_again: false,
         }));
         Ok(())
     }
@@ -175,7 +180,7 @@ mod tests {
         event_loop.still_ready(TOKEN);
         event_loop.poll(None, &mut events).expect("poll");
         assert_eq!(events.len(), 1);
-        assert!(events[0].readable && events[0].token == TOKEN);
+        assert!(events[0].readable && events[0].is_again && events[0].token == TOKEN);
         events.clear();
         event_loop.poll(Some(Duration::ZERO), &mut events).expect("poll");
         assert_eq!(events, []);
@@ -190,7 +195,7 @@ mod tests {
         while events.is_empty() {
             event_loop.poll(None, &mut events).expect("poll");
         }
-        assert_eq!(events[0].token, TOKEN);
+        assert_eq!((events[0].token, events[0].is_again), (TOKEN, false));
         thread.join().expect("the thread ends").expect("wake");
     }
 

@@ -10,9 +10,11 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Instant;
 
 use super::Server;
 use super::lanes::empty;
+use super::pipeline::SHARE_OF_TURN;
 use crate::ae::event_loop::{FileEvent, Token};
 use crate::base::ids::{LinkId, NodeId};
 use crate::base::limits::{
@@ -190,7 +192,7 @@ impl Server {
     /// Something happened to a link's socket, or the loop came back to it.
     pub(super) fn handle_link_event(&mut self, id: LinkId, event: FileEvent) {
         let Some(bus_link) = self.links.find_mut(id.slot, id.generation) else { return };
-        bus_link.is_still_ready = false;
+        bus_link.is_still_ready &= !event.is_again;
         bus_link.is_read_closed |= event.read_closed;
         if event.writable || bus_link.requested_as.is_some() {
             let progress = bus_link.link.progress().and_then(|progress| {
@@ -219,21 +221,25 @@ impl Server {
                 }
             }
         }
-        if event.readable {
+        if event.readable && !self.comes_back_to(id) {
             self.read_link(id);
         }
+    }
+
+    /// Whether a link has used up its share of this turn, or has it still to come.
+    fn comes_back_to(&self, id: LinkId) -> bool {
+        self.links.find(id.slot, id.generation).is_some_and(|link| link.is_still_ready)
     }
 
     /// Reads a link and hands its messages to the engine, as far as its share of the turn goes.
     fn read_link(&mut self, id: LinkId) {
         let mut quota = READ_PER_TURN;
+        let started_at = Instant::now();
         while let Some(bus_link) = self.links.find_mut(id.slot, id.generation) {
-            if quota == 0 {
-                if !bus_link.is_still_ready {
-                    bus_link.is_still_ready = true;
-                    self.event_loop.still_ready(token_of(id));
-                }
-                return;
+            let has_read = quota < READ_PER_TURN;
+            if quota == 0 || has_read && started_at.elapsed() > SHARE_OF_TURN {
+                bus_link.is_still_ready = true;
+                return self.event_loop.still_ready(token_of(id));
             }
             let (len, has_more) = match bus_link.link.read(&mut self.read_buffer) {
                 Ok(Received::Full(len)) => (len, true),

@@ -5,6 +5,9 @@
 //! command, too much unsent output, CLIENT PAUSE), or its share of the turn is used up.
 //! In the last case the loop comes back to it after the others.
 //!
+//! A share is some bytes and some time, whatever the time goes into: commands, refusals,
+//! reads, or arguments of a request that is not whole yet.
+//!
 //! Invariant: requests of one client are executed in order, one at a time, each after
 //! the reply of the one before it is in the arena.
 
@@ -27,9 +30,10 @@ use crate::manual::Flags;
 use crate::net::input::{Processed, Received, Taken};
 use crate::proto::request::{Args, Parsed, Sender};
 
-/// How long one client's commands run before others have their turn.
-const SHARE_OF_TURN: Duration = Duration::from_millis(1);
-/// Clients whose wait ended and whose pipelines go on in the same turn.
+/// How long one client, or one link, is served before others have their turn.
+pub(super) const SHARE_OF_TURN: Duration = Duration::from_millis(1);
+/// Clients whose wait ended and whose pipelines go on in the same turn, as long as all of them
+/// together take no longer than one share.
 const RESUMED_PER_TURN: usize = 1000;
 /// Ranges of arguments that stay allocated between requests.
 const ARGS_KEPT_MAX: usize = 16 * 1024;
@@ -59,7 +63,13 @@ impl Server {
         if event.writable && client.connection.unsent() > 0 && !self.flush_client(id) {
             return;
         }
-        self.serve_client(id);
+        // One share in a turn: if it has used up this turn's, or has its share to come in this
+        // turn, the loop comes back to it, whatever else happens to its socket.
+        let Some(client) = self.client_mut(id) else { return };
+        client.is_still_ready &= !event.is_again;
+        if !client.is_still_ready {
+            self.serve_client(id);
+        }
     }
 
     /// Sends what waits for a client; tells whether it is still there.
@@ -79,8 +89,6 @@ impl Server {
 
     /// Executes and reads as far as this client's share of the turn goes.
     pub(super) fn serve_client(&mut self, id: ClientId) {
-        let Some(client) = self.client_mut(id) else { return };
-        client.is_still_ready = false;
         if self.is_paused() {
             return;
         }
@@ -102,7 +110,8 @@ impl Server {
             if !client.is_readable || !reads {
                 return;
             }
-            if quota == 0 {
+            let has_read = quota < READ_PER_TURN;
+            if quota == 0 || has_read && self.share_started_at.elapsed() > SHARE_OF_TURN {
                 return self.come_back_to(id);
             }
             let received = match client.connection.read(&mut self.read_buffer) {
@@ -192,7 +201,10 @@ impl Server {
             };
             match client.parser.parse(rest, &mut args, sender) {
                 Ok(Parsed::Incomplete { missing }) => break Halt::Incomplete { missing },
-                Ok(Parsed::Empty { consumed: len }) => *consumed += len,
+                Ok(Parsed::Empty { consumed: len }) => {
+                    *consumed += len;
+                    self.command_started_at = Instant::now();
+                }
                 Ok(Parsed::Request { consumed: len }) => {
                     client.replies = client.replies.of_next_command();
                     let resp = client.reply_form();
@@ -249,7 +261,10 @@ impl Server {
             self.close_later(call.client, Closing::AfterReply);
             return Ran::Done;
         }
-        let Gate::Open(place) = self.admit(call) else { return Ran::Done };
+        let Gate::Open(place) = self.admit(call) else {
+            self.command_started_at = Instant::now();
+            return Ran::Done;
+        };
         self.show_monitors(place, call);
         match self.call(place, call) {
             Outcome::Again => Ran::Again { place },
@@ -342,12 +357,17 @@ impl Server {
     /// Lets the clients whose wait is over go on with their pipelines. They may wait, and
     /// be served, again and again: so often only, then the others have their turn.
     pub(super) fn run_resumed(&mut self) {
+        if self.engine.out.resumed.is_empty() {
+            return;
+        }
+        let started_at = Instant::now();
         let mut at = 0;
         while let Some(&id) = self.engine.out.resumed.get(at) {
             at += 1;
             let Some(client) = self.client_mut(id) else { continue };
             client.is_blocked = false;
-            if at <= RESUMED_PER_TURN {
+            let elapsed = self.command_started_at.duration_since(started_at);
+            if at <= RESUMED_PER_TURN && elapsed <= SHARE_OF_TURN {
                 self.serve_client(id);
             } else {
                 self.come_back_to(id);

@@ -7,9 +7,7 @@ use std::time::{Duration, Instant};
 
 use disque::proto::reply_reader::Value;
 
-use crate::support::{
-    Client, PATIENCE, TestServer, bulk, error, eventually, request, status, text,
-};
+use crate::support::{Client, TestServer, bulk, error, eventually, request, status, text};
 
 const MIB: usize = 1024 * 1024;
 /// The server counts in milliseconds, at both ends of a wait.
@@ -92,39 +90,6 @@ fn a_client_over_an_output_limit_is_closed_at_once_or_after_the_soft_limits_time
         let _deaf = deaf_client(&server, &mut watcher, 10_000);
         eventually(|| field(&mut watcher, "deaf", "omem"), Option::is_none);
     }
-}
-
-#[test]
-fn a_client_without_end_leaves_the_others_their_turn() {
-    let server = TestServer::start();
-    let mut greedy = server.connect();
-    greedy.set_write_timeout(Some(PATIENCE)).expect("a timeout above 0");
-    let mut reading = greedy.try_clone().expect("a descriptor");
-    reading.set_read_timeout(Some(PATIENCE)).expect("a timeout above 0");
-    let pings = b"PING\r\n".repeat(50_000);
-    let writer = std::thread::spawn(move || {
-        for _ in 0..20 {
-            greedy.write_all(&pings).expect("the server reads");
-        }
-    });
-    let reader = std::thread::spawn(move || {
-        let mut bytes = vec![0; 65_536];
-        let mut left = 20 * 50_000 * b"+PONG\r\n".len();
-        while left > 0 {
-            let len = std::io::Read::read(&mut reading, &mut bytes).expect("replies in time");
-            assert!(len > 0, "the server hangs up on a client that only asks much");
-            left -= len;
-        }
-    });
-    let mut client = server.client();
-    loop {
-        assert_eq!(client.call("PING"), status("PONG"));
-        if writer.is_finished() {
-            break;
-        }
-    }
-    writer.join().expect("written");
-    reader.join().expect("read");
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod cluster;
 mod config;
 mod connection;
 mod damaged_commands;
+mod fairness;
 mod files;
 mod hangup;
 mod hostile_bus;

@@ -109,7 +109,7 @@ fn what_was_sent_before_the_end_of_the_stream_is_executed_and_answered() {
 }
 
 #[test]
-fn a_long_command_lets_others_run_and_answers_once() {
+fn a_long_command_answers_once_and_before_what_is_behind_it() {
     let server = TestServer::start();
     let mut client = server.client();
     let id = "D-61626364-abcdefghijklmnopqrstuvwx-05a0";

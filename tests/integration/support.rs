@@ -128,6 +128,19 @@ impl TestServer {
         self.program.cpu_time()
     }
 
+    /// Does something while the server stands still: what is sent to it meanwhile it finds all
+    /// at once, in the order in which it was sent.
+    pub fn while_stopped<T>(&self, work: impl FnOnce() -> T) -> T {
+        let pid = i32::try_from(self.pid()).expect("process IDs are positive");
+        self.signal(libc::SIGSTOP);
+        // SAFETY: waits for a child of ours to stop; its status is not asked for.
+        let stopped = unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::WUNTRACED) };
+        assert_eq!(stopped, pid, "it has stopped");
+        let result = work();
+        self.signal(libc::SIGCONT);
+        result
+    }
+
     /// From now on no file of the server gets longer than this many bytes, which is to it
     /// what a full disk is.
     pub fn limit_files(&self, len_max: u64) {
