@@ -87,18 +87,18 @@ fn write_standard(value: &Value, prefix: &str, out: &mut dyn Sink) {
         Value::Error(text) => {
             out.put(b"(error) ");
             out.put(text);
-            out.put(&[b'\n']);
+            out.put(b"\n");
         }
         Value::Status(text) => {
             out.put(text);
-            out.put(&[b'\n']);
+            out.put(b"\n");
         }
         Value::Integer(number) => {
             out.put(format!("(integer) {number}\n").as_bytes());
         }
         Value::Bulk(bytes) => {
             put_quoted(bytes, out);
-            out.put(&[b'\n']);
+            out.put(b"\n");
         }
         Value::NullBulk | Value::NullArray | Value::Null => out.put(b"(nil)\n"),
         Value::Array(_) | Value::Map(_) => {
@@ -123,7 +123,7 @@ fn write_raw(value: &Value, delimiter: &[u8], out: &mut dyn Sink) {
         Value::NullBulk | Value::NullArray | Value::Null => {}
         Value::Error(text) => {
             out.put(text);
-            out.put(&[b'\n']);
+            out.put(b"\n");
         }
         Value::Status(bytes) | Value::Bulk(bytes) => out.put(bytes),
         Value::Integer(number) => out.put(number.to_string().as_bytes()),
@@ -151,7 +151,7 @@ fn write_csv(value: &Value, out: &mut dyn Sink) {
         Value::Array(_) | Value::Map(_) => {
             for (index, item) in elements(value).into_iter().enumerate() {
                 if index > 0 {
-                    out.put(&[b',']);
+                    out.put(b",");
                 }
                 write_csv(item, out);
             }
@@ -185,34 +185,34 @@ fn write_json(value: &Value, out: &mut dyn Sink) {
         Value::Error(text) => {
             out.put(b"{\"error\":");
             json::write_string(&String::from_utf8_lossy(text), out);
-            out.put(&[b'}']);
+            out.put(b"}");
         }
         Value::Status(bytes) | Value::Bulk(bytes) => json::write_bytes(bytes, out),
         Value::Integer(number) => out.put(number.to_string().as_bytes()),
         Value::NullBulk | Value::NullArray | Value::Null => out.put(b"null"),
         Value::Array(items) => {
-            out.put(&[b'[']);
+            out.put(b"[");
             for (index, item) in items.iter().enumerate() {
                 if index > 0 {
-                    out.put(&[b',']);
+                    out.put(b",");
                 }
                 write_json(item, out);
             }
-            out.put(&[b']']);
+            out.put(b"]");
         }
         Value::Map(pairs) => {
-            out.put(&[b'{']);
+            out.put(b"{");
             for (index, (key, item)) in pairs.iter().enumerate() {
                 if index > 0 {
-                    out.put(&[b',']);
+                    out.put(b",");
                 }
                 let mut name = Vec::new();
                 write_raw(key, b" ", &mut name);
                 json::write_string(&String::from_utf8_lossy(&name), out);
-                out.put(&[b':']);
+                out.put(b":");
                 write_json(item, out);
             }
-            out.put(&[b'}']);
+            out.put(b"}");
         }
     }
 }
