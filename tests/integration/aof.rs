@@ -55,8 +55,9 @@ fn what_was_answered_survives_a_kill_under_every_policy() {
         let options = ["--appendonly", "yes", "--appendfsync", policy];
         let mut server = TestServer::start_with(&options);
         let mut client = server.client();
-        let ids: Vec<String> =
-            (0..100).map(|n| text(client.call(&format!("ADDJOB q body-{n} 0 RETRY 3600")))).collect();
+        let ids: Vec<String> = (0..100)
+            .map(|n| text(client.call(&format!("ADDJOB q body-{n} 0 RETRY 3600"))))
+            .collect();
         assert_eq!(integer(client.call(&format!("ACKJOB {}", ids[..50].join(" ")))), 50);
         let mut client = crash(&mut server, &options);
         for (n, id) in ids.iter().enumerate() {

@@ -157,7 +157,7 @@ fn answers_that_come_late_or_in_slices_or_as_resp3_are_muted_too() {
     text(client.call("ADDJOB late body 0"));
     assert_eq!(waiting.reply(), bulk("behind"));
     for long in ["JSCAN BUSYLOOP REPLY all", "GETJOB COUNT 600 FROM many", "HELLO 3", "NOSUCH"] {
-        client.send(&format!("PING before\r\nCLIENT REPLY OFF\r\n{long}\r\n"));
+        client.send(format!("PING before\r\nCLIENT REPLY OFF\r\n{long}\r\n"));
         client.send("CLIENT REPLY ON\r\nPING after\r\n");
         assert_eq!(client.reply(), bulk("before"), "{long}");
         assert_eq!(client.reply(), status("OK"), "{long}");
