@@ -100,11 +100,28 @@ fn jobs_that_expire_at_once_go_a_quantum_at_a_time() {
 fn a_flush_drops_a_quantum_at_a_time() {
     let mut engine = engine("RETRY 60");
     let mut before = engine.job_count();
-    while engine.flush(after_secs(0), QUANTUM) == More::Yes {
+    while engine.flush(after_secs(0), CLIENT, QUANTUM) == More::Yes {
         assert!(before - engine.job_count() <= QUANTUM);
         before = engine.job_count();
     }
     assert_eq!((engine.job_count(), engine.queue_count()), (0, 0));
+}
+
+#[test]
+fn a_flush_drops_what_was_there_when_it_began_however_fast_jobs_are_added() {
+    let mut engine = engine("RETRY 60");
+    let now = after_secs(0);
+    let operator = ClientId { slot: 1, generation: 0 };
+    let mut quanta = 0;
+    while engine.flush(now, operator, QUANTUM) == More::Yes {
+        quanta += 1;
+        for _ in 0..2 * QUANTUM {
+            call(&mut engine, now, "ADDJOB q body 0 RETRY 60");
+        }
+        assert!(quanta <= 2 * JOBS / QUANTUM, "a flush has an end");
+    }
+    engine.check_invariants();
+    assert_eq!(queued(&mut engine, now), engine.job_count(), "what came later may stay");
 }
 
 #[test]

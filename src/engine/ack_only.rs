@@ -84,10 +84,21 @@ impl AckOnlyJobs {
         Removed::Yes
     }
 
+    /// The place of the latest in the order of arrival.
+    pub fn last_serial(&self) -> u64 {
+        self.last_serial
+    }
+
+    /// Drops the oldest, if it came no later than the one at this place.
+    pub fn drop_oldest_until(&mut self, serial: u64) -> Removed {
+        let oldest = self.by_age.first_key_value().filter(|(age, _)| **age <= serial);
+        let oldest = oldest.map(|(_, &id)| id);
+        oldest.map_or(Removed::No, |id| self.remove(&id))
+    }
+
     /// Drops the oldest, if there is one.
     pub fn drop_oldest(&mut self) -> Removed {
-        let oldest = self.by_age.first_key_value().map(|(_, &id)| id);
-        oldest.map_or(Removed::No, |id| self.remove(&id))
+        self.drop_oldest_until(u64::MAX)
     }
 
     /// Schedules the next attempt to collect an ack.
@@ -106,12 +117,6 @@ impl AckOnlyJobs {
 
     pub fn next_at(&self) -> MonoMs {
         self.due.first().map_or(MonoMs::NEVER, |&(at, _)| at)
-    }
-
-    pub fn clear(&mut self) {
-        self.acks.clear();
-        self.due.clear();
-        self.by_age.clear();
     }
 
     /// Panics unless the three indexes agree.

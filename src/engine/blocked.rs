@@ -12,6 +12,7 @@
 //! copies are there). Here it ends otherwise: the time is over, the client hung up, the
 //! queues were flushed, or this node leaves the cluster.
 
+use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::ids::ClientId;
@@ -124,10 +125,19 @@ impl Blocked {
         self.waits.first_key_value().map(|(&client, _)| client)
     }
 
-    /// Everybody who waits for jobs.
-    fn consumers(&self) -> Vec<ClientId> {
-        let consumers = self.waits.iter().filter(|(_, (wait, _))| matches!(wait, Wait::Jobs(_)));
-        consumers.map(|(&client, _)| client).collect()
+    /// The place of the client that came last to wait for jobs.
+    pub fn last_ticket(&self) -> Ticket {
+        self.last_ticket
+    }
+
+    /// The next waiting client, and its place when it waits for jobs.
+    pub fn next_waiting(&self, after: Bound<ClientId>) -> Option<(ClientId, Option<Ticket>)> {
+        let (&client, (wait, _)) = self.waits.range((after, Bound::Unbounded)).next()?;
+        let ticket = match wait {
+            Wait::Jobs(wait) => Some(wait.ticket),
+            Wait::Copies(_) => None,
+        };
+        Some((client, ticket))
     }
 
     /// Whether a queue is among those that are looked at in turn.
@@ -220,13 +230,6 @@ impl Engine {
     /// A client's deadline has come.
     pub(super) fn time_out(&mut self, client: ClientId) {
         self.give_up(client, None);
-    }
-
-    /// Ends every wait for jobs as if its time were over.
-    pub(super) fn time_out_consumers(&mut self) {
-        for client in self.blocked.consumers() {
-            self.time_out(client);
-        }
     }
 
     /// Ends a wait without what was waited for: with an error, or, when the time is over,

@@ -16,7 +16,7 @@
 //! | [`ack`], [`ack_only`], [`ack_resend`] | acknowledgement and collection |
 //! | [`need_jobs`], [`your_jobs`] | jobs asked of other nodes, and lent to them |
 //! | [`messages`] | how a message of another node becomes a call |
-//! | [`memory`] | what is given up when memory is short |
+//! | [`memory`], `flush` | what is given up when memory is short, or because it was asked for |
 //! | [`records`] | records for the append only file, and back |
 //! | [`cluster`], [`membership`] | nodes, links, gossip, failure detection; what they mean for jobs |
 //! | [`command`], [`commands`], [`arguments`] | the table of commands, and one function each |
@@ -35,6 +35,7 @@ pub mod commands;
 pub mod config;
 pub mod delivery;
 pub mod error;
+mod flush;
 mod invariants;
 pub mod jobs;
 pub mod membership;
@@ -232,10 +233,11 @@ impl Engine {
         self.input(now, |engine| engine.evict_some(max))
     }
 
-    /// Drops up to `max` jobs, and the queues once no job is left. Waiting GETJOB
-    /// clients get a null array, waiting producers the error of a removed job.
-    pub fn flush(&mut self, now: Now, max: usize) -> More {
-        self.input(now, |engine| engine.drop_all(max))
+    /// Drops everything that was here when this client's flush began, up to `max` things at
+    /// a time. Waiting GETJOB clients get a null array, waiting producers the error of a
+    /// removed job.
+    pub fn flush(&mut self, now: Now, client: ClientId, max: usize) -> More {
+        self.input(now, |engine| engine.flush_some(client, max))
     }
 }
 
@@ -346,30 +348,5 @@ impl Engine {
     /// A quarter of a second earlier or later, drawn anew each time.
     fn with_jitter(&mut self, at: MonoMs) -> MonoMs {
         at.plus_ms(u64::from(self.rng.below(JITTER_MS))).minus_ms(u64::from(JITTER_MS / 2))
-    }
-
-    /// See [`Engine::flush`].
-    fn drop_all(&mut self, max: usize) -> More {
-        self.time_out_consumers();
-        let mut budget = max;
-        let mut slot = 0;
-        while let Some(r) = self.jobs.next_from(slot) {
-            if budget == 0 {
-                return More::Yes;
-            }
-            budget -= 1;
-            slot = r.slot();
-            self.unregister(r);
-        }
-        while let Some(q) = self.queues.next_from(0) {
-            if budget == 0 {
-                return More::Yes;
-            }
-            budget -= 1;
-            self.queues[q].asks = your_jobs::Asks::default();
-            self.queues.close(q);
-        }
-        self.ack_only.clear();
-        More::No
     }
 }

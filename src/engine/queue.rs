@@ -232,6 +232,22 @@ impl Queues {
         self.drop_unused(q);
     }
 
+    /// Drops the queue behind an entry if nobody uses it, and what other nodes asked of it.
+    pub fn flush(&mut self, q: QueueRef) {
+        let entry = &mut self.table[q];
+        entry.asks = Asks::default();
+        let is_unused =
+            entry.live().is_none_or(|queue| queue.jobs.is_empty() && queue.waiters.is_empty());
+        if is_unused {
+            self.close(q);
+        }
+    }
+
+    /// One more than the highest slot in use or used before.
+    pub fn slots_end(&self) -> u32 {
+        self.table.slots_end()
+    }
+
     /// Notes that clients waiting for this queue, or nodes that asked for its jobs, may
     /// be served now.
     pub fn mark_ready(&mut self, q: QueueRef) {

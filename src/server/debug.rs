@@ -78,7 +78,7 @@ fn sleep(server: &mut Server, call: &Call<'_>) {
 }
 
 fn flush(server: &mut Server, call: &Call<'_>) -> Outcome {
-    match server.engine.flush(server.clock.now, FLUSHED_AT_ONCE) {
+    match server.engine.flush(server.clock.now, call.client, FLUSHED_AT_ONCE) {
         More::Yes => Outcome::Again,
         More::No => {
             server.reply(call).status("OK");
@@ -88,7 +88,7 @@ fn flush(server: &mut Server, call: &Call<'_>) -> Outcome {
 }
 
 fn load_anew(server: &mut Server, call: &Call<'_>) {
-    match server.load_anew() {
+    match server.load_anew(call.client) {
         Ok(()) => server.reply(call).status("OK"),
         Err(reason) => {
             log::warn!("DEBUG LOADAOF failed: {reason}");

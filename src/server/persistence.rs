@@ -20,6 +20,7 @@ use super::config_file;
 use super::lanes::empty;
 use super::latency::LatencyEvent;
 use super::shutdown::RewriteFirst;
+use crate::base::ids::ClientId;
 use crate::base::reason::reason;
 use crate::base::time::{MonoMs, Now, UnixMs};
 use crate::engine::More;
@@ -315,7 +316,7 @@ impl Server {
     }
 
     /// Forgets all jobs and loads the append only file at once. For DEBUG LOADAOF.
-    pub fn load_anew(&mut self) -> Result<(), String> {
+    pub fn load_anew(&mut self, client: ClientId) -> Result<(), String> {
         self.persist();
         if self.persistence.aof.is_rewriting() {
             // It goes by the places of jobs in memory, which would change.
@@ -326,7 +327,7 @@ impl Server {
         let now = self.clock.now;
         // The jobs go from memory only.
         self.engine.set_storage(now, Storage::Loading { written_at: now.wall });
-        while self.engine.flush(now, FLUSHED_AT_ONCE) == More::Yes {}
+        while self.engine.flush(now, client, FLUSHED_AT_ONCE) == More::Yes {}
         let loaded = reader.read(usize::MAX, |record| self.engine.load(now, record));
         self.tell_engine();
         loaded.map(|_| ()).map_err(|e| unreadable(&e))

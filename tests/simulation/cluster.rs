@@ -23,6 +23,9 @@ use crate::network::{Arrival, Network, Room};
 use crate::node::{Doom, Moment, Node, PORT, State, Words, run_slice};
 use crate::storage::{AppendOnly, Crash, LostSince};
 
+/// Who flushes a node.
+const OPERATOR: ClientId = ClientId { slot: 0, generation: 0 };
+
 pub struct Sim {
     pub now_ms: u64,
     pub nodes: Vec<Node>,
@@ -465,7 +468,7 @@ impl Sim {
         let now = self.now(node);
         loop {
             let quantum = 1 + self.rng.index(self.quantum_max);
-            if self.nodes[node].engine.flush(now, quantum) == More::No {
+            if self.nodes[node].engine.flush(now, OPERATOR, quantum) == More::No {
                 break;
             }
         }

@@ -144,7 +144,7 @@ fn reset(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
         Some(word) if is(word, "hard") => Reset::Hard,
         Some(_) => return Err(CommandError::Syntax),
     };
-    if engine.drop_all(RESET_SLICE) == More::Yes {
+    if engine.flush_some(call.client, RESET_SLICE) == More::Yes {
         return Ok(Outcome::Again);
     }
     engine.with_cluster(|cluster, cx| cluster.reset(cx, reset));

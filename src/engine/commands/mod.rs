@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 
 use super::Engine;
 use super::command::{Call, Outcome};
+use super::flush::Flush;
 use crate::base::limits::SLICE_BYTES;
 
 pub mod ack;
@@ -26,6 +27,7 @@ pub enum LongCommand {
     Ids(ack::Ids),
     GetJob(getjob::GetJob),
     Scan(scan::Scan),
+    Flush(Flush),
     /// The rest of an answer whose beginning is sent.
     Answer(Blocks),
 }
