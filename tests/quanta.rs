@@ -3,7 +3,7 @@
 //! how large the quanta are.
 
 use disque::base::ids::{ClientId, NodeId};
-use disque::base::limits::{COMMAND_SLICE, SLICE_BYTES};
+use disque::base::limits::{COMMAND_SLICE, JSCAN_REPLY_MAX, QUEUE_NAME_MAX, SLICE_BYTES};
 use disque::base::time::{MonoMs, Now, UnixMs};
 use disque::engine::command::{self, Call, Outcome};
 use disque::engine::config::EngineConfig;
@@ -149,4 +149,39 @@ fn a_long_answer_is_told_a_piece_at_a_time() {
         let len_max = SLICE_BYTES + 2 * body.len();
         assert!(answer.piece_len_max <= len_max, "{} by {command}", answer.piece_len_max);
     }
+}
+
+#[test]
+fn a_scan_of_whole_jobs_ends_at_a_bound_and_its_cursor_goes_on() {
+    let body = "x".repeat(1024 * 1024);
+    let now = after_secs(0);
+    let mut engine = Engine::new(EngineConfig::default(), NodeId([b'a'; 40]), [1; 32], now);
+    for _ in 0..40 {
+        call(&mut engine, now, &format!("ADDJOB q {body} 0"));
+    }
+    let (mut cursor, mut scans, mut found) = (String::from("0"), 0, 0);
+    while scans == 0 || cursor != "0" {
+        let command = format!("JSCAN {cursor} COUNT 1000 BUSYLOOP REPLY all");
+        let answer = call(&mut engine, now, &command).text;
+        assert!(answer.len() < JSCAN_REPLY_MAX + 2 * body.len(), "{} bytes", answer.len());
+        found += answer.matches("additional-deliveries").count();
+        cursor = answer.split("\r\n").nth(2).expect("a cursor").to_owned();
+        scans += 1;
+    }
+    assert_eq!((scans, found), (3, 40));
+    let ids = call(&mut engine, now, "JSCAN 0 COUNT 1000").text;
+    assert_eq!(ids.matches("D-aaaaaaaa-").count(), 40);
+}
+
+#[test]
+fn a_queue_whose_name_fits_no_frame_beside_a_body_is_refused() {
+    let now = after_secs(0);
+    let mut engine = Engine::new(EngineConfig::default(), NodeId([b'a'; 40]), [1; 32], now);
+    let longest = "q".repeat(QUEUE_NAME_MAX);
+    assert!(call(&mut engine, now, &format!("ADDJOB {longest} body 0")).text.starts_with("+D-"));
+    for refused in ["ADDJOB q{} body 0", "GETJOB NOHANG FROM p q{}", "PAUSE q{} in"] {
+        let reply = call(&mut engine, now, &refused.replace("{}", &longest)).text;
+        assert_eq!(reply, "-ERR Queue names have at most 1048576 bytes\r\n");
+    }
+    assert_eq!(engine.queue_count(), 1, "nothing was done");
 }

@@ -12,6 +12,9 @@ pub const BULK_MAX: usize = 512 * 1024 * 1024;
 pub const UNAUTHENTICATED_ARGUMENTS_MAX: usize = 10;
 /// Longest argument before the client has authenticated, in bytes, as in Redis.
 pub const UNAUTHENTICATED_BULK_MAX: usize = 16 * 1024;
+/// Longest name of a queue that clients may use, in bytes: beside the longest body and the IDs
+/// of all nodes it has to fit into a bus frame.
+pub const QUEUE_NAME_MAX: usize = 1024 * 1024;
 /// Most unprocessed input of one client, in bytes. C: client_max_querybuf_len.
 pub const QUERY_BUFFER_MAX: usize = 1024 * 1024 * 1024;
 /// What all clients and links together may have sent of requests and frames that are not
@@ -42,6 +45,7 @@ pub const JOBS_PER_MESSAGE_MAX: usize = 100;
 pub const GOSSIP_ENTRIES_MAX: usize = 1000;
 /// Largest bus frame of a known sender: a body, its queue name, and room for the rest.
 pub const BUS_FRAME_MAX: usize = BULK_MAX + 64 * 1024 * 1024;
+const _: () = assert!(BULK_MAX + QUEUE_NAME_MAX + 65_536 * 40 + 4096 <= BUS_FRAME_MAX);
 /// Largest bus frame before the sender is known, in bytes: room for a well-filled MEET.
 pub const BUS_FRAME_UNKNOWN_MAX: usize = 16 * 1024;
 /// Messages in a row on one link that cannot be decoded; with one more it is closed. Single ones
@@ -94,3 +98,6 @@ pub const GETJOB_REPLY_MAX: usize = 64 * 1024 * 1024;
 pub const REPLY_MAX: usize = 1024 * 1024 * 1024;
 /// Longest line of a reply. MONITOR shows a command in one, with its job's body.
 pub const REPLY_LINE_MAX: usize = 64 * 1024 * 1024;
+/// JSCAN REPLY all ends, and returns its cursor, once its reply has this many bytes: they are
+/// kept until it is known how many jobs there are.
+pub const JSCAN_REPLY_MAX: usize = 16 * 1024 * 1024;

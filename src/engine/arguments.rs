@@ -1,5 +1,6 @@
 //! Reading a command's arguments behind the fixed ones: options in any order and case.
 
+use crate::base::limits::QUEUE_NAME_MAX;
 use crate::base::number::parse_i64;
 use crate::base::time::MonoMs;
 use crate::proto::request::Args;
@@ -50,6 +51,14 @@ impl<'a> Iterator for Arguments<'a> {
 /// Whether an argument is an option or keyword, in any case.
 pub fn is(argument: &[u8], name: &str) -> bool {
     argument.eq_ignore_ascii_case(name.as_bytes())
+}
+
+/// The name of a queue that may come into being.
+///
+/// Differs from C, which has no limit: a name that fills a frame of the bus beside the body
+/// could never be sent to a peer.
+pub fn queue_name(argument: &[u8]) -> Result<&[u8], CommandError> {
+    if argument.len() > QUEUE_NAME_MAX { Err(CommandError::QueueNameTooLong) } else { Ok(argument) }
 }
 
 /// A timeout argument in milliseconds, as the time at which it ends; 0 never does.

@@ -34,6 +34,7 @@ pub enum CommandError {
     BadStateName,
     BadReplyType,
     LoadJobFromClient,
+    QueueNameTooLong,
     /// Any other text, its code word included.
     Other(String),
 }
@@ -90,6 +91,7 @@ impl fmt::Display for CommandError {
             Self::LoadJobFromClient => {
                 "ERR LOADJOB is a special command only processed from AOF"
             }
+            Self::QueueNameTooLong => "ERR Queue names have at most 1048576 bytes",
             Self::Other(text) => text,
         })
     }

@@ -1,8 +1,9 @@
 //! The manual on jobs: adding, fetching and acknowledging them, and what lies between.
 
 use super::{
-    Argument, BAD_CURSOR, BAD_ID, Command, Flags, Group, LEAVING, NOT_AN_INTEGER, SINCE_C, SYNTAX,
-    TIMEOUT_NEGATIVE, TIMEOUT_NOT_AN_INTEGER, integer, one_of, text, usage, word,
+    Argument, BAD_CURSOR, BAD_ID, Command, Flags, Group, LEAVING, NOT_AN_INTEGER,
+    QUEUE_NAME_TOO_LONG, SINCE_C, SYNTAX, TIMEOUT_NEGATIVE, TIMEOUT_NOT_AN_INTEGER, integer,
+    one_of, text, usage, word,
 };
 
 const W: Flags = Flags::WRITE;
@@ -56,6 +57,7 @@ pub(super) static COMMANDS: &[Command] = &[
             "NOREPL job removed (expired?) before the requested replication level was achieved",
             "MAXLEN Queue is already longer than the specified MAXLEN count",
             "PAUSED Queue paused in input, try later",
+            QUEUE_NAME_TOO_LONG,
             LEAVING,
         ],
     },
@@ -86,6 +88,7 @@ pub(super) static COMMANDS: &[Command] = &[
             TIMEOUT_NOT_AN_INTEGER,
             TIMEOUT_NEGATIVE,
             "ERR COUNT must be a number greater than zero",
+            QUEUE_NAME_TOO_LONG,
             LEAVING,
         ],
     },
@@ -187,7 +190,8 @@ pub(super) static COMMANDS: &[Command] = &[
             "Array of two: the cursor to go on with, 0 when all is scanned, and the IDs of the \
              jobs, or with REPLY all what SHOW answers of them. STATE may stand more than once. \
              COUNT, 100 by default, is about how many jobs come at once; BUSYLOOP scans all in \
-             one call.",
+             one call. With REPLY all a call ends once its answer has 16 MiB, and the cursor goes \
+             on.",
         )],
         errors: &[
             SYNTAX,

@@ -333,6 +333,7 @@ const TIMEOUT_NOT_AN_INTEGER: &str = "ERR timeout is not an integer or out of ra
 const TIMEOUT_NEGATIVE: &str = "ERR timeout is negative";
 const LEAVING: &str = "LEAVING This node is leaving the cluster, please connect to a different one";
 const BAD_ID: &str = "BADID Invalid Job ID format.";
+const QUEUE_NAME_TOO_LONG: &str = "ERR Queue names have at most 1048576 bytes";
 const BAD_CURSOR: &str = "ERR invalid cursor or option name";
 
 #[cfg(test)]

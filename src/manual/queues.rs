@@ -1,8 +1,8 @@
 //! The manual on queues: what is in them, and whether jobs may enter and leave.
 
 use super::{
-    Argument, BAD_CURSOR, BAD_ID, Command, Flags, Group, NOT_AN_INTEGER, SINCE_C, SYNTAX, integer,
-    one_of, text, usage, word,
+    Argument, BAD_CURSOR, BAD_ID, Command, Flags, Group, NOT_AN_INTEGER, QUEUE_NAME_TOO_LONG,
+    SINCE_C, SYNTAX, integer, one_of, text, usage, word,
 };
 
 const W: Flags = Flags::WRITE;
@@ -101,7 +101,7 @@ pub(super) static COMMANDS: &[Command] = &[
              arguments replace what was; `state` changes nothing; `bcast` sends the result to all \
              nodes. An ADDJOB to a queue paused in is refused, a GETJOB from one paused out waits.",
         )],
-        errors: &[SYNTAX],
+        errors: &[SYNTAX, QUEUE_NAME_TOO_LONG],
     },
     Command {
         name: "enqueue",

@@ -3,7 +3,7 @@
 use crate::base::memory;
 use crate::base::time::{MonoMs, UnixMs};
 use crate::engine::Engine;
-use crate::engine::arguments::{Arguments, deadline, is};
+use crate::engine::arguments::{Arguments, deadline, is, queue_name};
 use crate::engine::command::{Call, CommandResult, EngineCommand, Outcome, row};
 use crate::engine::error::CommandError;
 use crate::engine::jobs::{JobFlags, NewJob};
@@ -114,7 +114,7 @@ fn parse<'a>(engine: &Engine, call: &'a Call<'_>) -> Result<AddJob<'a>, CommandE
     // The TTL's end is kept as 32 bits of unix seconds.
     let ttl_max = u64::from(u32::MAX).saturating_sub(engine.now.wall.secs());
     Ok(AddJob {
-        queue: &call.args[1],
+        queue: queue_name(&call.args[1])?,
         body: &call.args[2],
         deadline,
         repl: replicate as u16,

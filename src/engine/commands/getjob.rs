@@ -3,7 +3,7 @@
 use crate::base::limits::{COMMAND_SLICE, GETJOB_REPLY_MAX, SLICE_BYTES};
 use crate::base::number::parse_i64;
 use crate::base::time::MonoMs;
-use crate::engine::arguments::{Arguments, deadline, is};
+use crate::engine::arguments::{Arguments, deadline, is, queue_name};
 use crate::engine::blocked::Counters;
 use crate::engine::command::{Call, CommandResult, EngineCommand, Outcome, row};
 use crate::engine::error::CommandError;
@@ -180,6 +180,9 @@ impl GetJob {
         }
         if getjob.queues_at == 0 || getjob.queues_at >= call.args.len() {
             return Err(CommandError::Syntax);
+        }
+        for name in call.args.from(getjob.queues_at).iter() {
+            queue_name(name)?;
         }
         Ok(getjob)
     }

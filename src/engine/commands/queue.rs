@@ -3,7 +3,7 @@
 use crate::base::limits::{COMMAND_SLICE, GETJOB_REPLY_MAX};
 use crate::base::number::parse_i64;
 use crate::engine::Engine;
-use crate::engine::arguments::is;
+use crate::engine::arguments::{is, queue_name};
 use crate::engine::blocked::Counters;
 use crate::engine::command::{Call, CommandResult, EngineCommand, Outcome, row};
 use crate::engine::error::CommandError;
@@ -122,7 +122,7 @@ pub fn pause(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
             return Err(CommandError::Syntax);
         }
     }
-    let name = &call.args[1];
+    let name = queue_name(&call.args[1])?;
     let current = engine.queues.find_live(name).map_or(Pause::NONE, |queue| queue.pause);
     let state = asked.unwrap_or(current);
     if asked.is_some() {

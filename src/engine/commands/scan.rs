@@ -3,7 +3,7 @@
 //! The cursor is a slot of the table. Slots do not move, so whatever is there during
 //! the whole scan is returned at least once, however much is added or removed meanwhile.
 
-use crate::base::limits::{COMMAND_SLICE, SLICE_BYTES};
+use crate::base::limits::{COMMAND_SLICE, JSCAN_REPLY_MAX, SLICE_BYTES};
 use crate::base::number::{parse_i64, parse_u64};
 use crate::base::time::MonoMs;
 use crate::engine::Engine;
@@ -135,7 +135,8 @@ fn parse_qscan(args: Args<'_>) -> Result<Scan, CommandError> {
 }
 
 /// JSCAN [cursor] [COUNT n] [BUSYLOOP] [QUEUE q] [STATE s ...] [REPLY id|all]
-/// -> `[cursor, [ids, or SHOW arrays]]`. Acks without a job are left out.
+/// -> `[cursor, [ids, or SHOW arrays]]`. Acks without a job are left out. With REPLY all it
+/// ends early, and the cursor goes on, once it has [`JSCAN_REPLY_MAX`] bytes.
 pub fn jscan(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     scan(engine, call, parse_jscan)
 }
@@ -184,7 +185,7 @@ fn scan(
             break;
         }
         let is_enough = scan.count >= scan.range.count || scan.visits >= visits_max;
-        if is_enough && !scan.range.busyloop {
+        if (is_enough && !scan.range.busyloop) || scan.is_full() {
             let cursor = scan.slot;
             return Ok(finish(engine, call, scan, cursor));
         }
@@ -216,6 +217,12 @@ impl Scan {
     fn new(sought: Sought, range: Range) -> Self {
         let slot = range.cursor.unwrap_or(0);
         Self { sought, range, encoded: Blocks::default(), count: 0, slot, visits: 0 }
+    }
+
+    /// Differs from C, which keeps jobs of any size in memory until all are found.
+    fn is_full(&self) -> bool {
+        matches!(self.sought, Sought::Jobs(JobFilter { form: JobForm::All, .. }))
+            && self.encoded.byte_count() >= JSCAN_REPLY_MAX
     }
 }
 
