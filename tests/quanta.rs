@@ -2,12 +2,20 @@
 //! it was told, and the rest the next time. Counted, not timed; `docs/performance.md` lists
 //! how large the quanta are.
 
-use disque::base::ids::{ClientId, NodeId};
-use disque::base::limits::{COMMAND_SLICE, JSCAN_REPLY_MAX, QUEUE_NAME_MAX, SLICE_BYTES};
+use core::net::IpAddr;
+
+use disque::base::ids::{ClientId, LinkId, NodeId};
+use disque::base::limits::{
+    COMMAND_SLICE, JOBS_PER_MESSAGE_MAX, JSCAN_REPLY_MAX, QUEUE_NAME_MAX, SLICE_BYTES,
+};
 use disque::base::time::{MonoMs, Now, UnixMs};
+use disque::engine::cluster::LinkEnds;
 use disque::engine::command::{self, Call, Outcome};
 use disque::engine::config::EngineConfig;
+use disque::engine::outbox::LinkRequest;
 use disque::engine::{Engine, More};
+use disque::proto::bus::{Header, Message, MessageFlags, NodeFlags};
+use disque::proto::nodes_conf::{LinkState, NodeLine};
 use disque::proto::reply::Resp;
 use disque::proto::request::{self, Args, RequestParser, Sender};
 
@@ -184,4 +192,62 @@ fn a_queue_whose_name_fits_no_frame_beside_a_body_is_refused() {
         assert_eq!(reply, "-ERR Queue names have at most 1048576 bytes\r\n");
     }
     assert_eq!(engine.queue_count(), 1, "nothing was done");
+}
+
+/// Two nodes that are known and have links.
+fn add_peers(engine: &mut Engine, now: Now) -> Vec<NodeId> {
+    let ids: Vec<NodeId> = [b'b', b'c'].map(|letter| NodeId([letter; 40])).to_vec();
+    let line = |id: &NodeId| NodeLine {
+        id: *id,
+        ip: Some(IpAddr::from([127, 0, 0, 1])),
+        port: 7712,
+        flags: NodeFlags(0),
+        ping_sent_at: UnixMs(0),
+        pong_received_at: UnixMs(0),
+        link: LinkState::Disconnected,
+        unusual_bus_port: None,
+    };
+    engine.load_nodes(now, &ids.iter().map(line).collect::<Vec<_>>());
+    let soon = Now { wall: now.wall.plus_ms(100), mono: now.mono.plus_ms(100) };
+    while engine.handle_timeout(soon, QUANTUM) == More::Yes {}
+    let requests = core::mem::take(&mut engine.out.links);
+    for (slot, request) in (1..).zip(requests) {
+        let LinkRequest::Connect { token, .. } = request else { panic!("{request:?}") };
+        engine.link_up(soon, LinkId { slot, generation: 0 }, token);
+    }
+    ids
+}
+
+/// A node's standing ask for as many jobs of a queue as there may be in a message.
+fn ask(engine: &mut Engine, now: Now, from: NodeId) {
+    let header = Header {
+        sender: from,
+        ip: None,
+        port: 7712,
+        flags: NodeFlags(0),
+        state: 0,
+        message_flags: MessageFlags::STANDING,
+        reserved: [0; 34],
+    };
+    let address = IpAddr::from([127, 0, 0, 1]);
+    let ends = LinkEnds { local: address, peer: address };
+    let message = Message::NeedJobs { queue: b"q", count: JOBS_PER_MESSAGE_MAX as u32 };
+    engine.bus_message(now, LinkId { slot: 9, generation: 0 }, ends, &header, &message);
+}
+
+#[test]
+fn jobs_are_lent_one_message_at_a_time() {
+    let now = after_secs(0);
+    let mut engine = Engine::new(EngineConfig::default(), NodeId([b'a'; 40]), [1; 32], now);
+    let peers = add_peers(&mut engine, now);
+    call(&mut engine, now, "PAUSE q out");
+    for _ in 0..3 * JOBS_PER_MESSAGE_MAX {
+        call(&mut engine, now, "ADDJOB q body 0 REPLICATE 1");
+    }
+    peers.iter().for_each(|peer| ask(&mut engine, now, *peer));
+    call(&mut engine, now, "PAUSE q none");
+    assert_eq!(queued(&mut engine, now), 2 * JOBS_PER_MESSAGE_MAX);
+    assert_eq!(engine.next_timeout(), now.mono, "the rest is due at once");
+    engine.handle_timeout(now, QUANTUM);
+    assert_eq!(queued(&mut engine, now), JOBS_PER_MESSAGE_MAX, "nobody wants the rest");
 }

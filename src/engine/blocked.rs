@@ -4,9 +4,9 @@
 //! [`Blocked::end`], and the client is pushed to the outbox's `resumed` lane by
 //! [`super::Engine::resume`], so that its pipeline goes on in the same turn.
 //!
-//! Whose GETJOB found nothing stands in the line of each of its queues. As long as
-//! somebody does, other nodes are asked for jobs of that queue: all such queues are looked
-//! at in turn.
+//! A client whose GETJOB found nothing is among the waiters of each of its queues. As long as
+//! a queue has waiters, other nodes are asked for jobs of that queue: all such queues are
+//! visited in turn.
 //!
 //! A wait ends well in [`super::delivery`] (a job came) or [`super::replication`] (the
 //! copies are there). Here it ends otherwise: the time is over, the client hung up, the
@@ -29,7 +29,9 @@ use super::need_jobs::{Asking, Need};
 use super::queue::QueueRef;
 
 /// Queues with waiting clients for which other nodes are asked at a time.
-const WAITED_QUEUES_PER_LOOK: usize = 1000;
+const WAITED_QUEUES_PER_VISIT: usize = 1000;
+/// Clients that a node which leaves turns away at a time.
+const WAITERS_PER_VISIT: usize = 1000;
 
 /// A place in line: smaller came first.
 pub type Ticket = u64;
@@ -68,8 +70,8 @@ pub struct Blocked {
     /// Queues that clients wait for, or for which other nodes still hold an ask. Some are
     /// over, which is found out in turn.
     waited_for: BTreeSet<QueueRef>,
-    /// The slot of the queue that is looked at next.
-    look_cursor: u32,
+    /// The slot of the queue that is visited next.
+    visit_cursor: u32,
 }
 
 impl Blocked {
@@ -140,23 +142,18 @@ impl Blocked {
         Some((client, ticket))
     }
 
-    /// Whether a queue is among those that are looked at in turn.
-    pub fn looks_after(&self, q: QueueRef) -> bool {
+    /// Whether a queue is among those that are visited in turn.
+    pub fn visits(&self, q: QueueRef) -> bool {
         self.waited_for.contains(&q)
-    }
-
-    /// All queues that are looked at in turn.
-    pub fn waited_for(&self) -> impl Iterator<Item = QueueRef> {
-        self.waited_for.iter().copied()
     }
 
     /// Some of the queues that clients wait for; all have their turn.
     fn next_waited_for(&mut self) -> Vec<QueueRef> {
-        let from = QueueRef::from_slot(self.look_cursor);
+        let from = QueueRef::from_slot(self.visit_cursor);
         let in_turn = self.waited_for.range(from..).chain(self.waited_for.range(..from));
-        let places: Vec<QueueRef> = in_turn.take(WAITED_QUEUES_PER_LOOK).copied().collect();
+        let places: Vec<QueueRef> = in_turn.take(WAITED_QUEUES_PER_VISIT).copied().collect();
         if let Some(last) = places.last() {
-            self.look_cursor = last.slot() + 1;
+            self.visit_cursor = last.slot() + 1;
         }
         places
     }
@@ -173,7 +170,7 @@ impl Blocked {
 }
 
 impl Engine {
-    /// Puts a GETJOB that found nothing into the line of each of its queues.
+    /// Puts a client whose GETJOB found nothing among the waiters of each of its queues.
     pub(super) fn wait_for_jobs(
         &mut self,
         call: &Call<'_>,
@@ -191,7 +188,7 @@ impl Engine {
                 queues.push(q);
             }
         }
-        // The others are told of the rest of a long list by and by.
+        // For the rest of a long list the others are asked when it is visited.
         for &q in queues.iter().take(COMMAND_SLICE) {
             self.keep_asking(q);
         }
@@ -207,7 +204,7 @@ impl Engine {
     pub(super) fn on_client_gone(&mut self, client: ClientId) {
         self.long_commands.remove(&client);
         match self.blocked.end(client) {
-            Some(Wait::Jobs(wait)) => self.leave_lines(&wait),
+            Some(Wait::Jobs(wait)) => self.leave_queues(&wait),
             Some(Wait::Copies(r)) => self.abandon_replication(r),
             None => {}
         }
@@ -218,8 +215,8 @@ impl Engine {
         self.out.resumed.push(client);
     }
 
-    /// Takes a client out of the lines of all queues that it waits for.
-    pub(super) fn leave_lines(&mut self, wait: &JobsWait) {
+    /// Takes a client out of the waiters of all its queues.
+    pub(super) fn leave_queues(&mut self, wait: &JobsWait) {
         for &q in &wait.queues {
             if let Some(queue) = self.queues[q].live_mut() {
                 queue.waiters.remove(&wait.ticket);
@@ -237,7 +234,7 @@ impl Engine {
     fn give_up(&mut self, client: ClientId, error: Option<&CommandError>) {
         match self.blocked.end(client) {
             Some(Wait::Jobs(wait)) => {
-                self.leave_lines(&wait);
+                self.leave_queues(&wait);
                 match error {
                     Some(error) => self.reply_error(client, wait.resp, error),
                     None => self.reply(client, wait.resp).null_array(),
@@ -255,10 +252,11 @@ impl Engine {
 
     /// Every 100 ms: on a node that leaves, nobody waits any longer; elsewhere the
     /// queues with waiting clients ask other nodes for jobs. What was asked for the other
-    /// queues ends.
+    /// queues ends. If there are many, some are visited each time.
     pub(super) fn visit_waiters(&mut self) {
         if self.cluster.is_leaving() {
-            while let Some(client) = self.blocked.any() {
+            for _ in 0..WAITERS_PER_VISIT {
+                let Some(client) = self.blocked.any() else { break };
                 self.give_up(client, Some(&CommandError::Leaving));
             }
         }
@@ -279,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queues_that_are_waited_for_are_looked_at_some_at_a_time_and_all_in_turn() {
+    fn queues_that_are_waited_for_are_visited_some_at_a_time_and_all_in_turn() {
         let queues: Vec<QueueRef> = (0..2500).map(QueueRef::from_slot).collect();
         let wait = JobsWait {
             queues: queues.clone().into(),
@@ -290,10 +288,10 @@ mod tests {
         let client = ClientId { slot: 1, generation: 0 };
         let mut blocked = Blocked::default();
         blocked.begin(client, Wait::Jobs(wait), MonoMs::NEVER);
-        let looks: Vec<Vec<QueueRef>> = (0..3).map(|_| blocked.next_waited_for()).collect();
-        assert!(looks.iter().all(|look| look.len() == WAITED_QUEUES_PER_LOOK));
-        let looked_at = looks.concat();
-        assert_eq!(looked_at[..2500], queues);
-        assert_eq!(looked_at[2500..], queues[..500]);
+        let visits: Vec<Vec<QueueRef>> = (0..3).map(|_| blocked.next_waited_for()).collect();
+        assert!(visits.iter().all(|visit| visit.len() == WAITED_QUEUES_PER_VISIT));
+        let visited = visits.concat();
+        assert_eq!(visited[..2500], queues);
+        assert_eq!(visited[2500..], queues[..500]);
     }
 }

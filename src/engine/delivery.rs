@@ -146,9 +146,9 @@ impl Engine {
             && let Some(r) = self.fetch_for_client(q)
         {
             let Some(Wait::Jobs(wait)) = self.blocked.end(client) else {
-                unreachable!("who stands in line waits for jobs");
+                unreachable!("a waiter of a queue waits for jobs");
             };
-            self.leave_lines(&wait);
+            self.leave_queues(&wait);
             let (view, out) = self.view_and_out();
             let mut reply = out.replies.to(client, wait.resp);
             reply.array(1);

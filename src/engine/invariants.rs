@@ -51,8 +51,7 @@ impl Engine {
                 "a job is queued if and only if its queue has it"
             );
             assert!(
-                (queue.waiters.is_empty() && !queue.imports.is_asking())
-                    || self.blocked.looks_after(q),
+                (queue.waiters.is_empty() && !queue.imports.is_asking()) || self.blocked.visits(q),
                 "a queue that is waited or asked for is visited in turn"
             );
             let keys: Vec<_> =

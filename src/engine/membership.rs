@@ -40,7 +40,7 @@ impl Engine {
             Event::Joined(node) => self.resend_acks(node),
             Event::LinkUp(node) => {
                 self.resend_acks(node);
-                self.ask_anew();
+                self.link_count += 1;
             }
             _ => {}
         }

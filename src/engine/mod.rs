@@ -110,6 +110,8 @@ pub struct Engine {
     memory_level: u8,
     storage: Storage,
     last_ctime: u64,
+    /// Links made to nodes so far: what was asked of them before may be unknown to some.
+    link_count: u64,
 }
 
 /// The inputs: whatever comes from outside comes in here.
@@ -136,6 +138,7 @@ impl Engine {
             memory_level: 0,
             storage: Storage::Off,
             last_ctime: 0,
+            link_count: 0,
             rng,
         }
     }
@@ -245,7 +248,10 @@ impl Engine {
 impl Engine {
     /// The point in time at which something is due.
     pub fn next_timeout(&self) -> MonoMs {
-        if !self.ack_resend.is_over() || self.has_restored_to_announce() {
+        let has_more_to_do = !self.ack_resend.is_over()
+            || self.has_restored_to_announce()
+            || self.queues.has_more_to_lend();
+        if has_more_to_do {
             return self.now.mono;
         }
         let ask_at = self.jobs.first_ask().map_or(MonoMs::NEVER, |(at, _)| at);
@@ -317,6 +323,9 @@ impl Engine {
             } else if let Some(id) = self.ack_only.pop_due(now) {
                 budget -= 1;
                 self.collect_ack_only_due(id);
+            } else if let Some(q) = self.queues.pop_more_to_lend() {
+                let lent = self.serve_asks(q);
+                budget = budget.saturating_sub(lent.max(1));
             } else if self.resend_some_acks(&mut budget) == More::No
                 && self.announce_some_restored(&mut budget) == More::No
             {

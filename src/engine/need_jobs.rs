@@ -63,6 +63,8 @@ struct Standing {
     /// Jobs that others were asked for and did not send yet; 0 without an ask.
     credit: u32,
     sent_at: Option<MonoMs>,
+    /// How many links had been made when it was sent.
+    link_count: u64,
     waited_at: MonoMs,
 }
 
@@ -152,11 +154,6 @@ impl Imports {
     pub fn use_credit(&mut self) {
         self.standing.credit = self.standing.credit.saturating_sub(1);
     }
-
-    /// A node may not know the standing ask: it is sent again before long.
-    pub fn forget_credit(&mut self) {
-        self.standing.credit = 0;
-    }
 }
 
 impl Engine {
@@ -220,23 +217,17 @@ impl Engine {
         let wanted = (queue.waiters.len() as u64).clamp(1, ASK_MAX);
         let standing = &mut queue.imports.standing;
         standing.waited_at = now;
-        let is_fresh = standing.sent_at.is_some_and(|at| now.ms_since(at) < SEND_AGAIN_MS);
+        // To whom a link was made since, it may not be known.
+        let is_fresh = standing.link_count == self.link_count
+            && standing.sent_at.is_some_and(|at| now.ms_since(at) < SEND_AGAIN_MS);
         if is_fresh && u64::from(standing.credit) >= wanted {
             return;
         }
         standing.credit = wanted.max(flow).min(ASK_MAX) as u32;
         standing.sent_at = Some(now);
+        standing.link_count = self.link_count;
         let count = standing.credit;
         self.ask_able(q, count);
-    }
-
-    /// A link was made: its node may have been started anew since it was asked.
-    pub(super) fn ask_anew(&mut self) {
-        for q in self.blocked.waited_for() {
-            if let Some(queue) = self.queues.get_mut(q).and_then(QueueEntry::live_mut) {
-                queue.imports.forget_credit();
-            }
-        }
     }
 
     fn ask_able(&mut self, q: QueueRef, count: u32) {

@@ -5,7 +5,7 @@
 //! when it is needed and is dropped when it has been empty and idle for long enough.
 
 use core::ops::{Index, IndexMut};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::id_index::{IdHasher, IdIndex};
 use crate::base::ids::ClientId;
@@ -126,6 +126,9 @@ pub struct Queues {
     live_count: usize,
     /// Queues in which a waiting client might now find a job.
     ready: Vec<QueueRef>,
+    /// Queues with jobs that other nodes want, after one of these nodes had its share. Some
+    /// are over by the time that they have their turn.
+    more_to_lend: BTreeSet<QueueRef>,
     /// Where the next search for idle queues begins.
     idle_cursor: u32,
 }
@@ -138,6 +141,7 @@ impl Queues {
             hasher: IdHasher::new(&hash_key),
             live_count: 0,
             ready: Vec::new(),
+            more_to_lend: BTreeSet::new(),
             idle_cursor: 0,
         }
     }
@@ -277,6 +281,20 @@ impl Queues {
 
     pub fn has_ready(&self) -> bool {
         !self.ready.is_empty()
+    }
+
+    /// Notes that jobs of this queue are to be lent in a later turn.
+    pub fn lend_later(&mut self, q: QueueRef) {
+        self.more_to_lend.insert(q);
+    }
+
+    pub fn has_more_to_lend(&self) -> bool {
+        !self.more_to_lend.is_empty()
+    }
+
+    /// A queue whose jobs were to be lent later.
+    pub fn pop_more_to_lend(&mut self) -> Option<QueueRef> {
+        self.more_to_lend.pop_first()
     }
 
     /// Drops queues that have been idle for `idle_ms`, visiting no more than `max` of

@@ -136,25 +136,36 @@ impl Engine {
         (self.memory_level == 0).then(|| self.queues.entry(name))
     }
 
-    /// Sends jobs of a queue, for which no client waits here, to the nodes that want some.
-    pub(super) fn serve_asks(&mut self, q: QueueRef) {
-        while let Some(queue) = self.queues[q].live()
-            && !queue.jobs.is_empty()
-            && !queue.pause.is_out()
-            && let Some((node, wanted)) = self.queues[q].asks.next(self.now.mono)
-        {
+    /// Sends jobs of a queue, for which no client waits here, to a node that wants some. If
+    /// there is more to lend it is done in a later turn. Returns how many jobs were sent.
+    pub(super) fn serve_asks(&mut self, q: QueueRef) -> usize {
+        while let Some((node, wanted)) = self.next_ask(q) {
             if self.cluster.is_linked(node) && self.cluster.is_reachable(node) {
-                self.lend(q, node, wanted);
-            } else {
-                self.queues[q].asks.forget(node);
+                let lent = self.lend(q, node, wanted);
+                if self.next_ask(q).is_some() {
+                    self.queues.lend_later(q);
+                }
+                return lent;
             }
+            self.queues[q].asks.forget(node);
         }
+        0
     }
 
-    /// Sends up to `count` of a queue's oldest jobs. At-most-once jobs leave this node.
-    fn lend(&mut self, q: QueueRef, to: NodeRef, count: usize) {
+    /// The node that is next to get jobs of a queue, and how many it wants.
+    fn next_ask(&mut self, q: QueueRef) -> Option<(NodeRef, usize)> {
+        let now = self.now.mono;
+        let entry = self.queues.get_mut(q)?;
+        let queue = entry.live()?;
+        let may_lend = queue.waiters.is_empty() && !queue.jobs.is_empty() && !queue.pause.is_out();
+        if may_lend { entry.asks.next(now) } else { None }
+    }
+
+    /// Sends up to `count` of a queue's oldest jobs. At-most-once jobs leave this node. Returns
+    /// how many were sent.
+    fn lend(&mut self, q: QueueRef, to: NodeRef, count: usize) -> usize {
         if !self.cluster.is_linked(to) {
-            return;
+            return 0;
         }
         let name_len = self.queues[q].name.len();
         let mut jobs = Vec::new();
@@ -164,13 +175,15 @@ impl Engine {
             bytes += name_len + self.jobs[r].body.len();
             jobs.push(r);
         }
-        self.queues[q].asks.sent(to, jobs.len(), self.now.mono);
+        let lent = jobs.len();
+        self.queues[q].asks.sent(to, lent, self.now.mono);
         self.send_your_jobs(to, &jobs);
         for r in jobs {
             if self.jobs[r].is_at_most_once() {
                 self.unregister(r);
             }
         }
+        lent
     }
 
     /// YOURJOBS: a node lends jobs; they go straight to their queues, paused or not.
