@@ -43,6 +43,11 @@ impl Restored {
         }
     }
 
+    /// Whether nothing is left to announce. It is asked in every turn.
+    pub fn is_over(&self) -> bool {
+        self.walks.is_empty()
+    }
+
     /// The node whose walk goes on next.
     fn next(&self, cluster: &Cluster, storage: Storage) -> Option<NodeRef> {
         let mut nodes = self.walks.keys().copied();
@@ -53,7 +58,7 @@ impl Restored {
 impl Engine {
     /// Whether there is something to announce now.
     pub(super) fn has_restored_to_announce(&self) -> bool {
-        self.restored.next(&self.cluster, self.storage).is_some()
+        !self.restored.is_over() && self.restored.next(&self.cluster, self.storage).is_some()
     }
 
     /// Announces to one node its share of the queued jobs, among about `budget` jobs.

@@ -233,7 +233,9 @@ fn the_persistence_section_has_more_with_the_file_on() {
             "aof_buffer_length",
             "aof_rewrite_buffer_length",
             "aof_pending_bio_fsync",
-            "aof_delayed_fsync"
+            "aof_delayed_fsync",
+            "aof_rewrites_consecutive_failures",
+            "aof_rewrite_pause_sec"
         ]
     );
     assert_eq!(fields[2], ("aof_state".to_owned(), "on".to_owned()));

@@ -277,13 +277,15 @@ fn while_the_file_is_loaded_only_what_needs_no_jobs_is_answered() {
     let lines = info.trim_end().split("\r\n").filter_map(|line| line.split_once(':'));
     let names: Vec<&str> = lines.map(|(name, _)| name).collect();
     assert_eq!(
-        names[names.len() - 5..],
+        names[names.len() - 7..],
         [
             "loading_start_time",
             "loading_total_bytes",
             "loading_loaded_bytes",
             "loading_loaded_perc",
-            "loading_eta_seconds"
+            "loading_eta_seconds",
+            "aof_rewrites_consecutive_failures",
+            "aof_rewrite_pause_sec"
         ]
     );
     assert!(matches!(client.reply(), Value::Integer(_)));
