@@ -197,7 +197,8 @@ impl Node {
         {
             self.jobs.push(String::from_utf8_lossy(id).into_owned());
         }
-        assert_eq!(outcome == Outcome::Blocked, reply.is_none(), "it is answered, or waits");
+        let is_left = matches!(outcome, Outcome::Blocked | Outcome::SaveNodes);
+        assert_eq!(is_left, reply.is_none(), "{:?} is answered, or waits", words.args());
         self.engine.client_gone(self.now, Self::CLIENT);
         while self.engine.handle_timeout(self.now, 64) == More::Yes {}
         self.engine.out = Outbox::default();
