@@ -4,12 +4,16 @@
 
 use disque::base::ids::{ClientId, NodeId};
 use disque::base::memory::{self, CountingAllocator};
+use disque::base::rng::Rng;
 use disque::base::time::{MonoMs, Now, UnixMs};
 use disque::engine::Engine;
 use disque::engine::command::{self, Call};
 use disque::engine::config::EngineConfig;
+use disque::engine::records::Storage;
+use disque::proto::aof_sum::SumPlace;
 use disque::proto::reply::Resp;
 use disque::proto::request::{self, Args, Parsed, RequestParser, Sender};
+use disque::store::aof_sums::{FileEnd, SumWriter};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -32,9 +36,17 @@ fn request(words: &[&[u8]]) -> Vec<u8> {
     input
 }
 
-/// Runs a command once a request, prints what one costs, and returns the replies.
-fn measure(engine: &mut Engine, name: &str, mut requests: Vec<Vec<u8>>) -> Vec<u8> {
+/// Runs a command once a request, prints what one costs, and returns the replies. Records
+/// of the append only file go through `file`.
+fn measure(
+    engine: &mut Engine,
+    name: &str,
+    label: &str,
+    mut requests: Vec<Vec<u8>>,
+    file: &mut Option<SumWriter>,
+) -> Vec<u8> {
     let command = command::find(name.as_bytes()).expect("a command");
+    let mut offset = 0;
     let count = requests.len();
     let mut replies = Vec::with_capacity(count * 150);
     let mut ranges = Vec::new();
@@ -49,10 +61,15 @@ fn measure(engine: &mut Engine, name: &str, mut requests: Vec<Vec<u8>>) -> Vec<u
             replies.extend_from_slice(&engine.out.replies.bytes);
             engine.out.replies.bytes.clear();
             engine.out.replies.segments.clear();
+            if let Some(sums) = file {
+                sums.fill(&mut engine.out.aof, offset);
+            }
+            offset += engine.out.aof.len() as u64;
+            engine.out.aof.clear();
         }
     }
     println!(
-        "{name:<8} {:>6.0} ns {:>8.3} allocations",
+        "{label:<24} {:>6.0} ns {:>8.3} allocations",
         (cpu_ns() - started_at) as f64 / count as f64,
         (memory::allocations() - allocations) as f64 / count as f64
     );
@@ -61,14 +78,36 @@ fn measure(engine: &mut Engine, name: &str, mut requests: Vec<Vec<u8>>) -> Vec<u
 
 fn main() {
     let count = std::env::args().find_map(|word| word.parse().ok()).unwrap_or(1_000_000);
-    let mut engine = Engine::new(EngineConfig::default(), NodeId([b'a'; 40]), [1; 32], NOW);
+    let config = EngineConfig::default();
+    run(count, "", config.clone(), Storage::Off, None);
+    run(count, ", kept", config.clone(), Storage::Works, None);
+    let config = EngineConfig { aof_sums: SumPlace::Yes, ..config };
+    let sums = SumWriter::new(Rng::from_seed([2; 32]), FileEnd::default());
+    run(count, ", kept with sums", config, Storage::Works, Some(sums));
+}
+
+/// Adds, fetches and acknowledges jobs; with the append only file on, its records are made
+/// and not written.
+fn run(
+    count: usize,
+    how: &str,
+    config: EngineConfig,
+    storage: Storage,
+    mut file: Option<SumWriter>,
+) {
+    let mut engine = Engine::new(config, NodeId([b'a'; 40]), [1; 32], NOW);
+    engine.set_storage(NOW, storage);
+    let mut measure = |engine: &mut Engine, name: &str, requests| {
+        measure(engine, name, &format!("{name}{how}"), requests, &mut file)
+    };
     let before = memory::used();
-    let replies =
-        measure(&mut engine, "addjob", vec![request(&[b"ADDJOB", b"q", &BODY, b"0"]); count]);
+    let add = request(&[b"ADDJOB", b"q", &BODY, b"0"]);
+    let replies = measure(&mut engine, "addjob", vec![add; count]);
     let per_job = (memory::used() - before - replies.capacity()) as f64 / count as f64;
-    println!("{per_job:>15.1} bytes a job, its body included");
+    println!("{per_job:>27.1} bytes a job, its body included");
     let ids: Vec<Vec<u8>> = replies.chunks(43).map(|line| line[1..41].to_vec()).collect();
-    measure(&mut engine, "getjob", vec![request(&[b"GETJOB", b"NOHANG", b"FROM", b"q"]); count]);
+    let get = request(&[b"GETJOB", b"NOHANG", b"FROM", b"q"]);
+    measure(&mut engine, "getjob", vec![get; count]);
     measure(&mut engine, "ackjob", ids.iter().map(|id| request(&[b"ACKJOB", id])).collect());
     assert_eq!(engine.job_count(), 0, "every job was acknowledged");
 }

@@ -2,9 +2,16 @@
 //! C tool, but where it says why: ours also looks into the jobs.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use disque::base::ids::{JobId, NodeId};
+use disque::base::rng::Rng;
+use disque::proto::aof_record::{self, AofRecord};
+use disque::proto::aof_sum::{SumKind, SumPlace};
+use disque::proto::job_record::JobRecord;
+use disque::store::aof_load::{AofReader, LoadProgress};
+use disque::store::aof_sums::{FileEnd, SumWriter};
 use tempfile::TempDir;
 
 #[path = "integration/program.rs"]
@@ -135,6 +142,105 @@ fn commands_of_other_servers_are_found() {
     let (status, out) = Checked::new(b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n").run(&[], "");
     assert_eq!(status, Some(1));
     assert!(out.contains("a command other than LOADJOB and DELJOB"), "{out}");
+}
+
+/// A file with checksums: jobs with these bodies, the first of which is delivered at most
+/// once, and an end.
+fn file_with_sums(bodies: &[&[u8]]) -> Vec<u8> {
+    let Ok(Some((_, AofRecord::LoadJob(golden)))) = aof_record::next(GOLDEN) else {
+        panic!("the file begins with a job")
+    };
+    let mut sums = SumWriter::new(Rng::from_seed([5; 32]), FileEnd::default());
+    let mut file = Vec::new();
+    for (n, body) in (0u8..).zip(bodies) {
+        let retry_secs = if n == 0 { 0 } else { 60 };
+        let id = JobId::generate(&NodeId([b'a'; 40]), [n; 18], 60, retry_secs);
+        let job = JobRecord { id, body, retry_secs, ..golden };
+        let mut record = Vec::new();
+        aof_record::append_load_job(&mut record, &job, SumPlace::Yes);
+        sums.fill(&mut record, file.len() as u64);
+        file.append(&mut record);
+    }
+    file.append(&mut sums.carrier(SumKind::Close, file.len() as u64));
+    file
+}
+
+fn bodies_of(file: &[u8]) -> Vec<Vec<u8>> {
+    let mut reader = AofReader::new(Path::new("x.aof"), file, file.len() as u64);
+    let mut bodies = Vec::new();
+    let progress = reader.read(usize::MAX, |record| {
+        if let AofRecord::LoadJob(job) = record {
+            bodies.push(job.body.to_vec());
+        }
+    });
+    assert_eq!(progress.expect("not damaged"), LoadProgress::Complete);
+    bodies
+}
+
+#[test]
+fn salvage_keeps_what_is_sound_and_the_damaged_file() {
+    let bodies: [&[u8]; 5] = [b"once", b"first", b"second", GOLDEN, b"last"];
+    let mut damaged = file_with_sums(&bodies);
+    let at = damaged.windows(6).position(|bytes| bytes == b"second").expect("it is there");
+    damaged[at] ^= 1;
+    let file = Checked::new(&damaged);
+    let (status, out) = file.run(&[], "");
+    assert_eq!(status, Some(1));
+    assert!(out.contains("a record that does not match its checksum"), "{out}");
+    let (status, out) = file.run(&["--salvage"], "");
+    assert_eq!(status, Some(0), "{out}");
+    assert!(out.contains("Salvaged AOF: 3 records kept, "), "{out}");
+    assert!(out.contains(" bytes left out in 1 places\n"), "{out}");
+    assert!(out.contains("1 at-most-once jobs left out"), "{out}");
+    let backup = file.dir.path().join("x.aof.damaged");
+    assert_eq!(fs::read(&backup).expect("a backup"), damaged);
+    assert_eq!(bodies_of(&file.bytes()), [b"first", GOLDEN, b"last"].map(<[u8]>::to_vec));
+    let (status, out) = file.run(&[], "");
+    assert_eq!((status, out.ends_with("AOF is valid\n")), (Some(0), true), "{out}");
+    // The backup of the first time is not overwritten.
+    fs::write(file.path(), &damaged).expect("it is ours");
+    let (status, out) = file.run(&["--salvage"], "");
+    assert_eq!(status, Some(1));
+    assert!(out.contains("x.aof.damaged is there already"), "{out}");
+    assert_eq!(file.bytes(), damaged);
+    assert_eq!(fs::read_dir(file.dir.path()).expect("a folder").count(), 2);
+}
+
+#[test]
+fn salvage_of_a_good_file_changes_nothing() {
+    for bytes in [GOLDEN.to_vec(), file_with_sums(&[b"a", b"b"])] {
+        let file = Checked::new(&bytes);
+        let (status, out) = file.run(&["--salvage"], "");
+        assert_eq!((status, out.ends_with("AOF is valid\n")), (Some(0), true), "{out}");
+        assert_eq!(file.bytes(), bytes);
+        assert_eq!(fs::read_dir(file.dir.path()).expect("a folder").count(), 1);
+    }
+}
+
+#[test]
+fn salvage_of_a_cut_file_keeps_every_whole_record() {
+    let whole = file_with_sums(&[b"a", b"b", b"c"]);
+    let file = Checked::new(&whole[..whole.len() - 200]);
+    let (status, out) = file.run(&["--salvage"], "");
+    assert_eq!(status, Some(0), "{out}");
+    assert_eq!(bodies_of(&file.bytes()), [b"b"]);
+}
+
+#[test]
+fn a_file_that_was_not_closed_is_valid_and_told() {
+    let whole = file_with_sums(&[b"a", b"b"]);
+    let len = bodies_len(&whole, 2);
+    let (status, out) = Checked::new(&whole[..len]).run(&[], "");
+    assert_eq!(status, Some(0), "{out}");
+    assert!(out.contains("The file was not closed"), "{out}");
+}
+
+/// The length of the first records.
+fn bodies_len(file: &[u8], count: usize) -> usize {
+    (0..count).fold(0, |len, _| {
+        let (next, _) = aof_record::next(&file[len..]).expect("valid").expect("whole");
+        len + next
+    })
 }
 
 #[test]

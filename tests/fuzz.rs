@@ -271,6 +271,39 @@ fn say_the_same(a: &Message<'_>, b: &Message<'_>) -> bool {
     }
 }
 
+/// A record whose attributes take two entries.
+fn record_with_attributes() -> Vec<u8> {
+    let file = AOF.split(|&byte| byte == b'$').nth(2).expect("a LOADJOB has two arguments");
+    let record = file.splitn(2, |&byte| byte == b'\n').nth(1).expect("behind its length");
+    let job = JobRecord::decode(&mut Reader::new(record)).expect("the server wrote it");
+    let mut bytes = record[..job.encoded_len()].to_vec();
+    let count_at = bytes.len() - job.nodes.len() * 40 - 4;
+    bytes[count_at] += 2;
+    let len = bytes.len() as u32 + 76;
+    bytes[..4].copy_from_slice(&len.to_le_bytes());
+    bytes.extend_from_slice(&[0, 0, 1, 40, 0]);
+    bytes.extend_from_slice(&[b'v'; 35]);
+    bytes.extend_from_slice(&[0, 1]);
+    bytes.extend_from_slice(&[b'v'; 5]);
+    bytes.extend_from_slice(&[200, 2, 0, b'x', b'y']);
+    bytes.resize(bytes.len() + 28, 0);
+    bytes
+}
+
+#[test]
+fn attributes() {
+    let record = record_with_attributes();
+    let job = JobRecord::decode(&mut Reader::new(&record)).expect("it has its lengths");
+    let lengths: Vec<usize> = job.attributes.iter().map(|(_, value)| value.len()).collect();
+    assert_eq!(lengths, [40, 2]);
+    fuzz(&record, |_, bytes| {
+        if let Ok(job) = JobRecord::decode(&mut Reader::new(&bytes)) {
+            let total: usize = job.attributes.iter().map(|(_, value)| value.len()).sum();
+            assert!(total < bytes.len());
+        }
+    });
+}
+
 #[test]
 fn job_records() {
     let record = AOF.split(|&byte| byte == b'$').nth(2).expect("a LOADJOB has two arguments");

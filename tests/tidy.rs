@@ -15,11 +15,11 @@ use disque::manual::{self, Argument, Kind};
 const CRATES_OF_LAYER: &[(&str, &[&str])] = &[
     ("base", &["hashbrown", "libc", "siphasher", "rand_chacha", "tikv_jemallocator"]),
     ("manual", &[]),
-    ("proto", &["memchr"]),
+    ("proto", &["crc_fast", "memchr"]),
     ("engine", &["log"]),
     ("ae", &["mio"]),
     ("net", &["mio", "slab", "socket2", "libc"]),
-    ("store", &["libc", "log"]),
+    ("store", &["libc", "log", "memchr"]),
     (
         "cli",
         &[

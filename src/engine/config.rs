@@ -2,12 +2,16 @@
 
 use core::net::IpAddr;
 
+use crate::proto::aof_sum::SumPlace;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineConfig {
     /// The port clients connect to, as peers learn it.
     pub port: u16,
     /// How long a peer may leave a ping unanswered, in ms. Directive: cluster-node-timeout.
     pub node_timeout_ms: u64,
+    /// Whether records for the append only file have places for sums. Directive: aof-checksums.
+    pub aof_sums: SumPlace,
     /// Whether loading puts jobs that were queued back into their queues at once.
     pub enqueue_at_load: EnqueueAtLoad,
     /// Whether jobs may be evicted for memory's sake. Directive: maxmemory-policy.
@@ -42,6 +46,7 @@ impl Default for EngineConfig {
         Self {
             port: 7711,
             node_timeout_ms: 15_000,
+            aof_sums: SumPlace::No,
             enqueue_at_load: EnqueueAtLoad::No,
             eviction: Eviction::Acks,
             announce: Announce::default(),

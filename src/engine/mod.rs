@@ -213,6 +213,11 @@ impl Engine {
         self.input(now, |engine| engine.on_record(record));
     }
 
+    /// Damage was passed over in the append only file, behind the records loaded so far.
+    pub fn damage(&mut self, now: Now) {
+        self.input(now, |engine| engine.on_damage());
+    }
+
     /// How the append only file is doing from now on.
     pub fn set_storage(&mut self, now: Now, storage: Storage) {
         self.input(now, |engine| engine.storage = storage);

@@ -12,6 +12,8 @@
 use crate::base::memory;
 use crate::base::time::{MonoMs, Now, UnixMs};
 use crate::proto::aof_record::{self, AofRecord};
+use crate::proto::aof_sum::SumPlace;
+use crate::proto::attributes::Attributes;
 use crate::proto::job_record::JobRecord;
 
 use super::config::EnqueueAtLoad;
@@ -64,6 +66,7 @@ pub(super) fn record_of<'a, N>(
         queue,
         body: &job.body,
         nodes,
+        attributes: Attributes::default(),
     }
 }
 
@@ -104,8 +107,9 @@ impl Storage {
 impl Engine {
     pub(super) fn log_loadjob(&mut self, r: JobRef) {
         if self.storage.takes_records() {
+            let place = self.config.aof_sums;
             let (view, out) = self.view_and_out();
-            view.write_loadjob(r, &mut out.aof);
+            view.write_loadjob(r, place, &mut out.aof);
         }
     }
 
@@ -220,6 +224,19 @@ impl Engine {
         }
     }
 
+    /// Damage was passed over in the append only file. The record that an at-most-once job was
+    /// fetched may be among what is damaged: none that was loaded so far is delivered.
+    pub(super) fn on_damage(&mut self) {
+        let mut slot = 0;
+        while let Some(r) = self.jobs.next_from(slot) {
+            slot = r.slot() + 1;
+            if self.jobs[r].is_at_most_once() {
+                self.dequeue(r);
+                self.forget(r);
+            }
+        }
+    }
+
     /// Writes LOADJOB records of up to `max` jobs from a slot on; returns the slot to go
     /// on from, and whether there may be more.
     pub fn rewrite_slice(&self, from_slot: u32, max: usize, out: &mut Vec<u8>) -> (u32, More) {
@@ -228,7 +245,7 @@ impl Engine {
             let Some(r) = self.jobs.next_from(slot) else { return (slot, More::No) };
             slot = r.slot() + 1;
             if self.jobs[r].is_for_file() {
-                self.view().write_loadjob(r, out);
+                self.view().write_loadjob(r, self.config.aof_sums, out);
             }
         }
         (slot, More::Yes)
@@ -262,14 +279,12 @@ pub struct Unwritten {
 }
 
 impl View<'_> {
-    fn write_loadjob(&self, r: JobRef, out: &mut Vec<u8>) {
+    fn write_loadjob(&self, r: JobRef, place: SumPlace, out: &mut Vec<u8>) {
         let job = &self.jobs[r];
         let nodes = self.jobs.may_have(r).iter().map(|node| self.cluster.id(*node));
         let queue = &self.queues[job.queue].name;
-        aof_record::append_load_job(
-            out,
-            &record_of(job, queue, self.now, RecordForm::ForFile, nodes),
-        );
+        let record = record_of(job, queue, self.now, RecordForm::ForFile, nodes);
+        aof_record::append_load_job(out, &record, place);
     }
 }
 

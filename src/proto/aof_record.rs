@@ -11,9 +11,10 @@
 
 use std::fmt;
 
+use super::aof_sum::{self, SumPlace};
 use super::job_record::{JobRecord, RECORD_LEN_MAX};
 use super::reader::{DecodeError, Reader};
-use crate::base::ids::{JOB_ID_LEN, JobId, NodeId};
+use crate::base::ids::{JOB_ID_LEN, JobId, NODE_ID_LEN, NodeId};
 use crate::base::number;
 
 /// One change of the set of jobs.
@@ -44,6 +45,12 @@ pub enum AofDamage {
     TooLong,
     BadJobId,
     BadJob(DecodeError),
+    /// The record does not match its checksum.
+    WrongSum,
+    /// The records before it do not match the checksum in it.
+    WrongGap,
+    /// The record goes on beyond the end of the file, and over records that are sound.
+    TooFar,
 }
 
 impl fmt::Display for AofDamage {
@@ -58,6 +65,9 @@ impl fmt::Display for AofDamage {
             Self::TooLong => f.write_str("an argument that is too long"),
             Self::BadJobId => f.write_str("malformed job ID"),
             Self::BadJob(error) => write!(f, "malformed job: {error}"),
+            Self::WrongSum => f.write_str("a record that does not match its checksum"),
+            Self::WrongGap => f.write_str("records that do not match the next checksum"),
+            Self::TooFar => f.write_str("a record that reaches over others"),
         }
     }
 }
@@ -70,25 +80,73 @@ impl fmt::Display for AofError {
 
 impl std::error::Error for AofError {}
 
-/// Appends a LOADJOB.
-pub fn append_load_job<N>(out: &mut Vec<u8>, record: &JobRecord<'_, N>)
+/// What a LOADJOB begins with, up to the length of its job's record.
+pub const LOADJOB_HEAD: &[u8] = b"*2\r\n$7\r\nLOADJOB\r\n$";
+const DELJOB_HEAD: &[u8] = b"*2\r\n$6\r\nDELJOB\r\n$40\r\n";
+const DELJOB_LEN: usize = DELJOB_HEAD.len() + JOB_ID_LEN + 2;
+
+/// Appends a LOADJOB, with a place for its sum behind its attributes if there is to be one.
+pub fn append_load_job<N>(out: &mut Vec<u8>, record: &JobRecord<'_, N>, place: SumPlace)
 where
     N: IntoIterator<Item = NodeId> + Clone,
     N::IntoIter: ExactSizeIterator,
 {
-    let record_len = record.encoded_len();
-    // The framing has 17 bytes, the number of the length up to 10, the line ends 4.
-    out.reserve(record_len + 31);
-    out.extend_from_slice(b"*2\r\n$7\r\nLOADJOB\r\n$");
+    match place {
+        SumPlace::No => {
+            append_head(out, record.encoded_len());
+            record.encode(out);
+        }
+        SumPlace::Yes => {
+            append_head(out, record.encoded_len() + NODE_ID_LEN);
+            record.encode_with(out, &aof_sum::PLACE);
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+fn append_head(out: &mut Vec<u8>, record_len: usize) {
+    // The head has 18 bytes, the number of the length up to 10, the line ends 4.
+    out.reserve(record_len + 32);
+    out.extend_from_slice(LOADJOB_HEAD);
     number::append_u64(out, u64::try_from(record_len).expect("a length fits 64 bits"));
     out.extend_from_slice(b"\r\n");
-    record.encode(out);
-    out.extend_from_slice(b"\r\n");
+}
+
+/// Splits records that were encoded here: those before the first LOADJOB, that one, and the
+/// rest.
+///
+/// # Panics
+/// When the records are anything else.
+pub fn split_at_load_job(records: &mut [u8]) -> (&mut [u8], &mut [u8], &mut [u8]) {
+    let mut at = 0;
+    // The length of the name tells which it is.
+    while records.get(at + 5) == DELJOB_HEAD.get(5) {
+        at += DELJOB_LEN;
+    }
+    let (before, rest) = records.split_at_mut(at);
+    let len = load_job_len(rest).expect("records are encoded whole");
+    let (load_job, rest) = rest.split_at_mut(len);
+    (before, load_job, rest)
+}
+
+/// The length of the LOADJOB that records begin with; 0 if there are none.
+fn load_job_len(records: &[u8]) -> Option<usize> {
+    if records.is_empty() {
+        return Some(0);
+    }
+    let mut record_len = 0;
+    for (digit, len) in records.get(LOADJOB_HEAD.len()..)?.iter().zip(LOADJOB_HEAD.len()..) {
+        match digit {
+            b'0'..=b'9' => record_len = record_len * 10 + usize::from(digit - b'0'),
+            _ => return Some(len + 2 + record_len + 2),
+        }
+    }
+    None
 }
 
 /// Appends a DELJOB.
 pub fn append_del_job(out: &mut Vec<u8>, id: &JobId) {
-    out.extend_from_slice(b"*2\r\n$6\r\nDELJOB\r\n$40\r\n");
+    out.extend_from_slice(DELJOB_HEAD);
     out.extend_from_slice(&id.0);
     out.extend_from_slice(b"\r\n");
 }
@@ -252,7 +310,7 @@ mod tests {
         let mut written = Vec::new();
         for record in &records {
             match record {
-                AofRecord::LoadJob(job) => append_load_job(&mut written, job),
+                AofRecord::LoadJob(job) => append_load_job(&mut written, job, SumPlace::No),
                 AofRecord::DelJob(id) => append_del_job(&mut written, id),
             }
         }

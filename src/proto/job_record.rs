@@ -14,7 +14,8 @@
 //! 70  u16  additional deliveries
 //! 72  u32  length of the queue's name, and the name
 //!     u32  length of the body, and the body
-//!     u32  number of nodes, and their IDs, 40 bytes each
+//!     u32  number of nodes, and their IDs, 40 bytes each; entries of attributes
+//!          ([`super::attributes`]) count among them and stand behind them
 //! ```
 //!
 //! A record is taken whole or refused: every length within it must agree with the one in
@@ -23,6 +24,7 @@
 
 use std::{iter, slice};
 
+use super::attributes::{self, Attributes, Entry, PIECE_LEN};
 use super::reader::{DecodeError, Reader};
 use crate::base::ids::{JobId, NODE_ID_LEN, NodeId};
 use crate::base::limits;
@@ -80,6 +82,8 @@ pub struct JobRecord<'a, N = NodeIds<'a>> {
     pub body: &'a [u8],
     /// C: `nodes_delivered`, nodes that may have a copy.
     pub nodes: N,
+    /// C has no such thing.
+    pub attributes: Attributes<'a>,
 }
 
 impl<'a> JobRecord<'a> {
@@ -101,7 +105,7 @@ impl<'a> JobRecord<'a> {
         if state > STATE_ACKED {
             return Err(DecodeError::BadState(state));
         }
-        Ok(Self {
+        let record = Self {
             id,
             state,
             gc_attempts: state_and_attempts >> 4,
@@ -115,8 +119,11 @@ impl<'a> JobRecord<'a> {
             deliveries: reader.u16_le()?,
             queue: reader.bytes_le(limits::BULK_MAX)?,
             body: reader.bytes_le(limits::BULK_MAX)?,
-            nodes: NodeIds::decode(reader)?,
-        })
+            nodes: NodeIds::default(),
+            attributes: Attributes::default(),
+        };
+        let (nodes, attributes) = Attributes::split_off(take_entries(reader)?);
+        Ok(Self { nodes: NodeIds(nodes), attributes, ..record })
     }
 }
 
@@ -127,8 +134,8 @@ where
 {
     /// Tells how many bytes [`JobRecord::encode`] appends.
     pub fn encoded_len(&self) -> usize {
-        let nodes_len = self.nodes.clone().into_iter().len() * NODE_ID_LEN;
-        RECORD_LEN_MIN + self.queue.len() + self.body.len() + nodes_len
+        let entry_count = self.nodes.clone().into_iter().len() + self.attributes.entries().len();
+        RECORD_LEN_MIN + self.queue.len() + self.body.len() + entry_count * NODE_ID_LEN
     }
 
     /// Appends the record, its length first.
@@ -137,52 +144,66 @@ where
     /// When the name or the body is longer than 32 bits can say; the limits of requests
     /// and frames see to it that none is.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let encoded_len = self.encoded_len();
-        out.reserve(encoded_len);
-        append_len(out, encoded_len - 4);
-        out.extend_from_slice(&self.id.0);
-        out.push(self.gc_attempts.min(GC_ATTEMPTS_MAX) << 4 | self.state);
-        out.push(self.flags);
-        out.extend_from_slice(&self.repl.to_le_bytes());
-        out.extend_from_slice(&self.expiry.to_le_bytes());
-        out.extend_from_slice(&self.ctime.to_le_bytes());
-        out.extend_from_slice(&self.delay_secs.to_le_bytes());
-        out.extend_from_slice(&self.retry_secs.to_le_bytes());
-        out.extend_from_slice(&self.nacks.to_le_bytes());
-        out.extend_from_slice(&self.deliveries.to_le_bytes());
-        append_len(out, self.queue.len());
-        out.extend_from_slice(self.queue);
-        append_len(out, self.body.len());
-        out.extend_from_slice(self.body);
+        self.encode_before(out, 0);
+    }
+
+    /// As [`JobRecord::encode`], with another piece of the stream behind the attributes.
+    pub(super) fn encode_with(&self, out: &mut Vec<u8>, piece: &[u8; PIECE_LEN]) {
+        self.encode_before(out, 1);
+        attributes::append_entries(out, self.attributes.entries().len(), piece);
+    }
+
+    /// Appends the record but for its last entries.
+    fn encode_before(&self, out: &mut Vec<u8>, missing_entries: usize) {
         let nodes = self.nodes.clone().into_iter();
-        append_len(out, nodes.len());
+        let attributes = self.attributes.entries();
+        let encoded_len = self.encoded_len() + missing_entries * NODE_ID_LEN;
+        out.reserve(encoded_len);
+        let mut fixed = [0; 4 + FIXED_LEN];
+        fixed[0..4].copy_from_slice(&len_u32(encoded_len - 4));
+        fixed[4..44].copy_from_slice(&self.id.0);
+        fixed[44] = self.gc_attempts.min(GC_ATTEMPTS_MAX) << 4 | self.state;
+        fixed[45] = self.flags;
+        fixed[46..48].copy_from_slice(&self.repl.to_le_bytes());
+        fixed[48..52].copy_from_slice(&self.expiry.to_le_bytes());
+        fixed[52..60].copy_from_slice(&self.ctime.to_le_bytes());
+        fixed[60..64].copy_from_slice(&self.delay_secs.to_le_bytes());
+        fixed[64..68].copy_from_slice(&self.retry_secs.to_le_bytes());
+        fixed[68..70].copy_from_slice(&self.nacks.to_le_bytes());
+        fixed[70..72].copy_from_slice(&self.deliveries.to_le_bytes());
+        out.extend_from_slice(&fixed);
+        out.extend_from_slice(&len_u32(self.queue.len()));
+        out.extend_from_slice(self.queue);
+        out.extend_from_slice(&len_u32(self.body.len()));
+        out.extend_from_slice(self.body);
+        out.extend_from_slice(&len_u32(nodes.len() + attributes.len() + missing_entries));
         for node in nodes {
             out.extend_from_slice(&node.0);
         }
+        out.extend_from_slice(attributes.as_flattened());
     }
 }
 
-fn append_len(out: &mut Vec<u8>, len: usize) {
-    let len = u32::try_from(len).expect("a record is shorter than 32 bits can count");
-    out.extend_from_slice(&len.to_le_bytes());
+fn len_u32(len: usize) -> [u8; 4] {
+    u32::try_from(len).expect("a record is shorter than 32 bits can count").to_le_bytes()
+}
+
+/// Takes the count of entries and the entries, which must be all that is left.
+fn take_entries<'a>(reader: &mut Reader<'a>) -> Result<&'a [Entry], DecodeError> {
+    let count = reader.u32_le()?;
+    let (entries, rest) = reader.rest().as_chunks();
+    if rest.is_empty() && usize::try_from(count) == Ok(entries.len()) {
+        Ok(entries)
+    } else {
+        Err(DecodeError::BadCount)
+    }
 }
 
 /// The node IDs of a record, as they stand in its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NodeIds<'a>(&'a [[u8; NODE_ID_LEN]]);
+pub struct NodeIds<'a>(&'a [Entry]);
 
 impl<'a> NodeIds<'a> {
-    /// Takes the count and the IDs, which must be all that is left.
-    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        let count = reader.u32_le()?;
-        let (ids, rest) = reader.rest().as_chunks();
-        if rest.is_empty() && usize::try_from(count) == Ok(ids.len()) {
-            Ok(Self(ids))
-        } else {
-            Err(DecodeError::BadCount)
-        }
-    }
-
     /// Tells how many nodes there are.
     pub fn len(self) -> usize {
         self.0.len()
@@ -237,6 +258,7 @@ mod tests {
             queue: b"q1",
             body: b"body",
             nodes: [NodeId([b'a'; 40]), NodeId([b'b'; 40])],
+            attributes: Attributes::default(),
         };
         let mut bytes = Vec::new();
         record.encode(&mut bytes);
@@ -305,6 +327,7 @@ mod tests {
                 id: JobId(*b"D-a4d5f1c9-p8oCwlvzc9vw8CFjo57YmKBY-000b"),
                 state, gc_attempts, flags, repl, expiry, ctime, delay_secs, retry_secs, nacks,
                 deliveries, queue: &queue, body: &body, nodes: nodes.iter().copied(),
+                attributes: Attributes::default(),
             };
             let mut bytes = Vec::new();
             record.encode(&mut bytes);
@@ -316,6 +339,7 @@ mod tests {
             let fields = JobRecord {
                 id: record.id, state, gc_attempts, flags, repl, expiry, ctime, delay_secs,
                 retry_secs, nacks, deliveries, queue: &queue, body: &body, nodes: decoded.nodes,
+                attributes: Attributes::default(),
             };
             prop_assert_eq!(decoded, fields);
         }

@@ -8,6 +8,8 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::as_conversions))]
 
 pub mod aof_record;
+pub mod aof_sum;
+pub mod attributes;
 pub mod bus;
 pub mod job_record;
 pub mod nodes_conf;

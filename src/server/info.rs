@@ -155,6 +155,8 @@ fn persistence(text: &mut Text, server: &Server) {
         text.line("aof_rewrite_buffer_length", figures.rewrite_unwritten_len);
         text.line("aof_pending_bio_fsync", figures.syncs_in_flight);
         text.line("aof_delayed_fsync", figures.delayed_sync_count);
+        text.line("aof_loss_window_ms", figures.loss_window_ms);
+        text.line("aof_damaged_records", server.persistence.damage_count());
     }
     if let Some(load) = server.persistence.load() {
         let elapsed_secs = server.clock.now.mono.ms_since(load.begun_at.mono) / 1000;

@@ -191,7 +191,8 @@ impl Server {
                 log::warn!("The disk's thread can't wake the loop: {e}");
             }
         });
-        let persistence = Persistence::start(&config, clock.now, wake).map_err(StartError)?;
+        let persistence =
+            Persistence::start(&config, clock.now, random()?, wake).map_err(StartError)?;
         let (nodes, lines) = Nodes::open(&config.cluster_config_file).map_err(StartError)?;
         let me = match nodes::my_id(&lines) {
             Some(me) => me,
@@ -271,6 +272,7 @@ impl Server {
             while !self.is_ending {
                 self.turn(&mut events)?;
             }
+            self.persistence.close();
             self.leave_queues();
             Ok(())
         });

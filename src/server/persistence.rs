@@ -22,14 +22,16 @@ use super::latency::LatencyEvent;
 use super::shutdown::RewriteFirst;
 use crate::base::ids::ClientId;
 use crate::base::reason::reason;
+use crate::base::rng::Rng;
 use crate::base::time::{MonoMs, Now, UnixMs};
 use crate::engine::More;
 use crate::engine::command::{Call, Outcome};
 use crate::engine::config::EnqueueAtLoad;
 use crate::engine::records::Storage;
-use crate::store::aof::{Aof, AofOptions, AofState, SyncDuringRewrite, SyncPolicy};
+use crate::store::aof::{Aof, AofOptions, AofState, Checksums, SyncDuringRewrite, SyncPolicy};
 use crate::store::aof_load::{AofReader, LoadError, LoadProgress};
 use crate::store::aof_rewrite::{IncrementalSync, RecordStream, remove_leftovers};
+use crate::store::aof_sums::FileEnd;
 use crate::store::fsync::{DiskThread, Wake};
 use crate::store::{replacement, stop_note};
 
@@ -52,6 +54,8 @@ const FLUSHED_AT_ONCE: usize = 10_000;
 pub struct Persistence {
     aof: Aof,
     load: Option<Load>,
+    /// How often damage was passed over in the file that was loaded.
+    damage_count: u64,
     /// From where on the engine's jobs are not yet in the rewrite's stream.
     rewrite_from: u32,
 }
@@ -69,7 +73,7 @@ pub struct Load {
 impl Persistence {
     /// Clears up after a crash and opens the file to be loaded, if any is to be. An error
     /// is the sentence to exit with.
-    pub fn start(config: &Config, now: Now, wake: Wake) -> Result<Self, String> {
+    pub fn start(config: &Config, now: Now, seed: [u8; 32], wake: Wake) -> Result<Self, String> {
         let path = &path_in(&config.dir, config).map_err(|e| {
             format!("Can't find the append only file {}: {e}", config.appendfilename)
         })?;
@@ -78,8 +82,8 @@ impl Persistence {
         }
         let disk =
             DiskThread::start(wake).map_err(|e| format!("Can't start the disk's thread: {e}"))?;
-        let aof = Aof::new(path.clone(), options(config), disk);
-        let mut persistence = Self { aof, load: None, rewrite_from: 0 };
+        let aof = Aof::new(path.clone(), options(config), disk, Rng::from_seed(seed));
+        let mut persistence = Self { aof, load: None, damage_count: 0, rewrite_from: 0 };
         if config.appendonly || config.aof_enqueue_jobs_once {
             let reader = AofReader::open(path).map_err(|e| unreadable(&e))?;
             if let Some(reader) = reader {
@@ -90,14 +94,21 @@ impl Persistence {
             }
         }
         if config.appendonly && persistence.load.is_none() {
-            persistence.open()?;
+            persistence.open(now.mono, FileEnd::default())?;
         }
         Ok(persistence)
     }
 
-    fn open(&mut self) -> Result<(), String> {
+    fn open(&mut self, now: MonoMs, end: FileEnd) -> Result<(), String> {
         let path = self.aof.path().display().to_string();
-        self.aof.open().map_err(|e| format!("Can't open the append only file {path}: {e}"))
+        self.aof.open(now, end).map_err(|e| format!("Can't open the append only file {path}: {e}"))
+    }
+
+    /// Closes the file behind the records of the last turn.
+    pub fn close(&mut self) {
+        if let Err(e) = self.aof.finish() {
+            log::warn!("Can't close the append only file: {e}");
+        }
     }
 
     /// Takes the note of a planned stop, and tells whether there was one that counts. It must
@@ -132,6 +143,11 @@ impl Persistence {
     /// The loading, while it goes on.
     pub fn load(&self) -> Option<&Load> {
         self.load.as_ref()
+    }
+
+    /// How often damage was passed over in the file. INFO: aof_damaged_records.
+    pub fn damage_count(&self) -> u64 {
+        self.damage_count
     }
 
     /// When the loop has to come round for the disk's sake.
@@ -188,6 +204,10 @@ fn options(config: &Config) -> AofOptions {
             true => IncrementalSync::Yes,
             false => IncrementalSync::No,
         },
+        checksums: match config.aof_checksums {
+            true => Checksums::Yes,
+            false => Checksums::No,
+        },
     }
 }
 
@@ -199,10 +219,13 @@ fn written_at(path: &Path) -> UnixMs {
 }
 
 fn unreadable(error: &LoadError) -> String {
-    format!(
-        "Can't load the append only file: {error}. Make a backup of it, then try \
-         disque-check-aof --fix on it."
-    )
+    let remedy = if error.is_damage() {
+        ". disque-check-aof --salvage repairs it and keeps a backup; aof-load-damaged yes starts \
+         without what is damaged."
+    } else {
+        ""
+    };
+    format!("Can't load the append only file: {error}{remedy}")
 }
 
 /// Loading.
@@ -219,16 +242,40 @@ impl Server {
         let Some(mut load) = self.persistence.load.take() else { return Ok(()) };
         let started = Instant::now();
         loop {
-            let progress = load
-                .reader
-                .read(LOADED_AT_ONCE, |record| self.engine.load(self.clock.now, record))
-                .map_err(|e| unreadable(&e))?;
+            let progress = self.load_slice(&mut load.reader, LOADED_AT_ONCE)?;
             if progress != LoadProgress::More {
                 return self.finish_loading(&load, progress);
             }
             if started.elapsed() >= LOAD_MAX {
                 self.persistence.load = Some(load);
                 return Ok(());
+            }
+        }
+    }
+
+    /// Loads up to `max` records; passes over damage where that is wanted.
+    fn load_slice(
+        &mut self,
+        reader: &mut AofReader<File>,
+        max: usize,
+    ) -> Result<LoadProgress, String> {
+        let now = self.clock.now;
+        loop {
+            match reader.read(max, |record| self.engine.load(now, record)) {
+                Ok(progress) => return Ok(progress),
+                Err(damage) if damage.is_damage() && self.config.aof_load_damaged => {
+                    let damaged_from = reader.loaded_len();
+                    reader.pass_damage().map_err(|e| unreadable(&e))?;
+                    log::warn!(
+                        "The append only file is damaged: {damage}. Going on at byte {}, {} bytes \
+                         on, because aof-load-damaged is yes",
+                        reader.loaded_len(),
+                        reader.loaded_len() - damaged_from
+                    );
+                    self.persistence.damage_count += 1;
+                    self.engine.damage(now);
+                }
+                Err(e) => return Err(unreadable(&e)),
             }
         }
     }
@@ -244,8 +291,15 @@ impl Server {
         if load.restores_queues {
             log::info!("The stop was planned: jobs are in their queues again");
         }
+        let end = load.reader.file_end();
+        if end.is_unclean() {
+            log::warn!(
+                "The append only file was not closed: the server that wrote it last was killed, \
+                 lost power or writes no checksums"
+            );
+        }
         if self.config.appendonly {
-            self.persistence.open()?;
+            self.persistence.open(self.clock.now.mono, end)?;
         }
         self.end_enqueueing()?;
         self.tell_engine();
@@ -328,9 +382,9 @@ impl Server {
         // The jobs go from memory only.
         self.engine.set_storage(now, Storage::Loading { written_at: now.wall });
         while self.engine.flush(now, client, FLUSHED_AT_ONCE) == More::Yes {}
-        let loaded = reader.read(usize::MAX, |record| self.engine.load(now, record));
+        let loaded = self.load_slice(&mut reader, usize::MAX);
         self.tell_engine();
-        loaded.map(|_| ()).map_err(|e| unreadable(&e))
+        loaded.map(|_| ())
     }
 }
 
@@ -345,7 +399,7 @@ impl Server {
         let started = (self.config.latency_monitor_threshold_ms > 0
             && !self.engine.out.aof.is_empty())
         .then(Instant::now);
-        if let Err(e) = persistence.aof.append(now, &self.engine.out.aof) {
+        if let Err(e) = persistence.aof.append(now, &mut self.engine.out.aof) {
             log::error!(
                 "Can't recover from AOF write error when the AOF fsync policy is 'always': {e}. \
                  Exiting..."
@@ -422,7 +476,7 @@ impl Server {
     fn rewrite_at_once(&mut self) -> io::Result<()> {
         let mut from_slot = 0;
         let engine = &self.engine;
-        self.persistence.aof.rewrite_at_once(|out| {
+        self.persistence.aof.rewrite_at_once(self.clock.now.mono, |out| {
             let (slot, more) = engine.rewrite_slice(from_slot, REWRITTEN_AT_ONCE, out);
             from_slot = slot;
             if more == More::Yes { RecordStream::GoesOn } else { RecordStream::Ends }

@@ -4,7 +4,14 @@
 //! at the length the file had when it was opened, so that it may be appended to meanwhile.
 //! How a file may end badly is explained in [`crate::proto::aof_record`]: a cut-off tail
 //! ends the reading with [`LoadProgress::Truncated`], and whoever reads decides; damage is a
-//! [`LoadError`] that names the file and the offset.
+//! [`LoadError`] that names the file and the offset. Where the file has checksums
+//! ([`super::aof_sums`]), records that do not match theirs are damage too, and what looks
+//! like a cut-off tail is damage if a record that is sound stands in it.
+//!
+//! Whoever reads may go on behind damage ([`AofReader::pass_damage`]). A record that is
+//! whole and does not match its checksum is left out, and no other. Elsewhere it is not
+//! known where the next record begins, and only a checksum tells it from the inside of a
+//! body: all up to the next record with a sum is left out.
 
 use std::fmt;
 use std::fs::File;
@@ -12,8 +19,11 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use memchr::memmem;
+
+use super::aof_sums::{FileEnd, RecordUse, SumReader};
 use super::replacement::not_regular;
-use crate::proto::aof_record::{self, AofDamage, AofRecord};
+use crate::proto::aof_record::{self, AofDamage, AofRecord, LOADJOB_HEAD};
 use crate::proto::job_record::RECORD_LEN_MAX;
 
 /// Bytes asked of the system at once.
@@ -67,6 +77,21 @@ impl fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
+impl LoadError {
+    /// Whether the file could be read and is not what was written.
+    pub fn is_damage(&self) -> bool {
+        !matches!(self.reason, LoadFault::Io(_))
+    }
+}
+
+/// What a search for a sound record has come to.
+enum SoundSearch {
+    Found(usize),
+    /// There is none before this; more bytes are needed to tell what stands there.
+    Open(usize),
+    Absent,
+}
+
 pub struct AofReader<R> {
     path: PathBuf,
     input: R,
@@ -77,6 +102,7 @@ pub struct AofReader<R> {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
+    sums: SumReader,
 }
 
 impl AofReader<File> {
@@ -108,6 +134,7 @@ impl<R: Read> AofReader<R> {
             buffer: Vec::new(),
             start: 0,
             end: 0,
+            sums: SumReader::default(),
         }
     }
 
@@ -120,7 +147,13 @@ impl<R: Read> AofReader<R> {
         self.read_len - (self.end - self.start) as u64
     }
 
-    /// Takes up to `max` records.
+    /// How the file ends behind the records taken so far.
+    pub fn file_end(&self) -> FileEnd {
+        self.sums.end()
+    }
+
+    /// Takes up to `max` records. Those that are there for their checksum alone are not
+    /// handed out.
     pub fn read(
         &mut self,
         max: usize,
@@ -142,12 +175,20 @@ impl<R: Read> AofReader<R> {
         loop {
             match aof_record::next(&self.buffer[self.start..self.end]) {
                 Ok(Some((len, record))) => {
-                    take(&record);
+                    let bytes = &self.buffer[self.start..self.start + len];
+                    match self.sums.check(bytes, self.loaded_len(), &record) {
+                        Ok(RecordUse::Take) => take(&record),
+                        Ok(RecordUse::Skip) => {}
+                        Err(damage) => return Err(self.error(LoadFault::Damage(damage))),
+                    }
                     self.start += len;
                     return Ok(LoadProgress::More);
                 }
                 Ok(None) if self.read_len < self.total_len => self.read_chunk()?,
                 Ok(None) if self.start == self.end => return Ok(LoadProgress::Complete),
+                Ok(None) if matches!(self.find_sound(self.start), SoundSearch::Found(_)) => {
+                    return Err(self.error(LoadFault::Damage(AofDamage::TooFar)));
+                }
                 Ok(None) => return Ok(LoadProgress::Truncated { valid_len: self.loaded_len() }),
                 Err(damage) => {
                     let offset = self.loaded_len() + damage.offset as u64;
@@ -156,6 +197,63 @@ impl<R: Read> AofReader<R> {
                 }
             }
         }
+    }
+
+    /// Goes on behind damage that [`AofReader::read`] returned: with the next record that
+    /// is known to be one, or at the end of the file. Everything up to
+    /// [`AofReader::loaded_len`] is done with then.
+    pub fn pass_damage(&mut self) -> Result<(), LoadError> {
+        if let Ok(Some((len, record))) = aof_record::next(&self.buffer[self.start..self.end]) {
+            let bytes = &self.buffer[self.start..self.start + len];
+            if self.sums.is_sound(bytes, self.loaded_len(), &record) {
+                // The records before it are the damaged ones.
+                self.sums.lose_gap();
+            } else {
+                self.sums.begin_gap();
+                self.start += len;
+            }
+            return Ok(());
+        }
+        self.sums.lose_gap();
+        loop {
+            match self.find_sound(self.start) {
+                SoundSearch::Found(at) => {
+                    self.start = at;
+                    return Ok(());
+                }
+                SoundSearch::Open(at) => {
+                    self.start = at;
+                    self.read_chunk()?;
+                }
+                SoundSearch::Absent => {
+                    self.start = self.end;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Looks for a sound record in the buffer, from an index on.
+    fn find_sound(&self, from: usize) -> SoundSearch {
+        let is_all = self.read_len == self.total_len;
+        let bytes = &self.buffer[..self.end];
+        for at in memmem::find_iter(&bytes[from..], LOADJOB_HEAD).map(|at| from + at) {
+            match aof_record::next(&bytes[at..]) {
+                Ok(Some((len, record))) => {
+                    let offset = self.read_len - (self.end - at) as u64;
+                    if self.sums.is_sound(&bytes[at..at + len], offset, &record) {
+                        return SoundSearch::Found(at);
+                    }
+                }
+                Ok(None) if !is_all => return SoundSearch::Open(at),
+                Ok(None) | Err(_) => {}
+            }
+        }
+        if is_all {
+            return SoundSearch::Absent;
+        }
+        // The beginning of one may stand at the end.
+        SoundSearch::Open(from.max((self.end + 1).saturating_sub(LOADJOB_HEAD.len())))
     }
 
     /// Reads on behind what is pending. The room doubles while one record does not fit.

@@ -25,9 +25,11 @@ use std::mem;
 use std::path::{Path, PathBuf};
 use std::process;
 
+use super::aof_sums::{FileEnd, SumWriter};
 use super::append_file::AppendFile;
 use super::disk::{Disk, DiskEvent, DiskFile, DiskTask, Ticket, write_all};
 use super::replacement::folder_of;
+use crate::proto::aof_sum::SumKind;
 
 /// Whether a successor is synced while it grows, or all at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,11 +56,10 @@ const LEFTOVER_PREFIX: &str = "temp-rewriteaof-";
 const BACKGROUND: &str = "bg-";
 const LEFTOVER_SUFFIX: &str = ".aof";
 
-#[derive(Debug)]
 enum Phase<F> {
     Jobs,
     Draining { tail: Vec<u8> },
-    Renaming(AppendFile<F>),
+    Renaming(Box<AppendFile<F>>),
 }
 
 /// What the thread was told to do and has not yet done.
@@ -74,13 +75,14 @@ enum RewriteStep {
 }
 
 /// A rewrite under way.
-#[derive(Debug)]
 pub struct Rewrite<F> {
     path: PathBuf,
     temporary_path: PathBuf,
     file: F,
     phase: Phase<F>,
     incremental: IncrementalSync,
+    /// Of the successor, while the thread writes it.
+    sums: Option<SumWriter>,
     /// Records not yet handed to the thread.
     stream: Vec<u8>,
     steps: VecDeque<(Ticket, RewriteStep)>,
@@ -96,6 +98,7 @@ impl<F: DiskFile> Rewrite<F> {
     pub fn begin(
         path: &Path,
         incremental: IncrementalSync,
+        sums: Option<SumWriter>,
         disk: &mut impl Disk<File = F>,
     ) -> io::Result<Self> {
         let temporary_path = temporary_path(path, BACKGROUND);
@@ -106,6 +109,7 @@ impl<F: DiskFile> Rewrite<F> {
             file,
             phase: Phase::Jobs,
             incremental,
+            sums,
             stream: Vec::new(),
             steps: VecDeque::new(),
             handed_len: 0,
@@ -115,7 +119,7 @@ impl<F: DiskFile> Rewrite<F> {
     }
 
     /// Takes the records of a turn. In the last phase they are written at once.
-    pub(super) fn append(&mut self, records: &[u8], moment: SyncMoment) -> io::Result<()> {
+    pub(super) fn append(&mut self, records: &mut [u8], moment: SyncMoment) -> io::Result<()> {
         match &mut self.phase {
             Phase::Jobs => self.stream.extend_from_slice(records),
             Phase::Draining { tail } => tail.extend_from_slice(records),
@@ -153,7 +157,10 @@ impl<F: DiskFile> Rewrite<F> {
     }
 
     fn hand_over(&mut self, disk: &mut impl Disk<File = F>) {
-        let bytes = mem::replace(&mut self.stream, Vec::with_capacity(HAND_OVER_LEN));
+        let mut bytes = mem::replace(&mut self.stream, Vec::with_capacity(HAND_OVER_LEN));
+        if let Some(sums) = &mut self.sums {
+            sums.fill(&mut bytes, self.handed_len);
+        }
         let len = bytes.len();
         self.handed_len += len as u64;
         self.backlog_len += len;
@@ -197,7 +204,7 @@ impl<F: DiskFile> Rewrite<F> {
                 let Phase::Renaming(file) = mem::replace(&mut self.phase, Phase::Jobs) else {
                     unreachable!("only this phase replaces")
                 };
-                return Some(Ok(file));
+                return Some(Ok(*file));
             }
         }
         None
@@ -208,14 +215,14 @@ impl<F: DiskFile> Rewrite<F> {
         disk: &mut impl Disk<File = F>,
         moment: SyncMoment,
     ) -> io::Result<()> {
-        let mut file = AppendFile::new(self.file.clone(), self.handed_len);
-        if let Phase::Draining { tail } = &self.phase {
+        let mut file = AppendFile::new(self.file.clone(), self.handed_len, self.sums.take());
+        if let Phase::Draining { tail } = &mut self.phase {
             file.append(tail)?;
         }
         if moment == SyncMoment::InTurn {
             file.sync()?;
         }
-        self.phase = Phase::Renaming(file);
+        self.phase = Phase::Renaming(Box::new(file));
         let task = DiskTask::Replace {
             file: self.file.clone(),
             from: self.temporary_path.clone(),
@@ -253,12 +260,13 @@ pub enum RecordStream {
 }
 
 /// Writes a new file at once, while everything waits, and puts it in the place of the old
-/// one, if there is one. Returns its length.
+/// one, if there is one. It is closed, and how it ends is returned.
 pub fn rewrite_at_once(
     path: &Path,
+    mut sums: Option<SumWriter>,
     disk: &mut impl Disk,
     mut next_records: impl FnMut(&mut Vec<u8>) -> RecordStream,
-) -> io::Result<u64> {
+) -> io::Result<FileEnd> {
     let temporary_path = temporary_path(path, "");
     let mut write = || {
         let file = disk.create(&temporary_path, path)?;
@@ -267,6 +275,9 @@ pub fn rewrite_at_once(
         loop {
             let stream = next_records(&mut records);
             if stream == RecordStream::Ends || records.len() >= HAND_OVER_LEN {
+                if let Some(sums) = &mut sums {
+                    sums.fill(&mut records, len);
+                }
                 write_all(&file, &records).1?;
                 len += records.len() as u64;
                 records.clear();
@@ -275,8 +286,11 @@ pub fn rewrite_at_once(
                 break;
             }
         }
+        if let Some(sums) = &mut sums {
+            write_all(&file, &sums.carrier(SumKind::Close, len)).1?;
+        }
         disk.replace(&file, &temporary_path, path)?;
-        Ok(len)
+        Ok(sums.take().map(|sums| *sums.end()).unwrap_or_default())
     };
     let written = write();
     if written.is_err()
@@ -342,12 +356,12 @@ mod tests {
         let path = dir.path().join("disque.aof");
         fs::write(&path, b"old").expect("write");
         let mut slices = 0;
-        let len = rewrite_at_once(&path, &mut thread(), |out| {
+        let written = rewrite_at_once(&path, None, &mut thread(), |out| {
             out.extend_from_slice(&[b'x'; 100_000]);
             slices += 1;
             if slices == 7 { RecordStream::Ends } else { RecordStream::GoesOn }
         });
-        assert_eq!(len.expect("written"), 700_000);
+        written.expect("written");
         assert_eq!(fs::read(&path).expect("read"), [b'x'; 700_000]);
         assert_eq!(fs::read_dir(dir.path()).expect("list").count(), 1);
     }
@@ -358,7 +372,7 @@ mod tests {
         let path = dir.path().join("disque.aof");
         // A directory that is not empty cannot be replaced by a file.
         fs::create_dir_all(path.join("x")).expect("create");
-        rewrite_at_once(&path, &mut thread(), |_| RecordStream::Ends)
+        rewrite_at_once(&path, None, &mut thread(), |_| RecordStream::Ends)
             .expect_err("no rename over a directory");
         assert!(path.join("x").exists());
         assert_eq!(fs::read_dir(dir.path()).expect("list").count(), 1);

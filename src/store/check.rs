@@ -1,9 +1,10 @@
-//! `disque-check-aof`: says whether an append only file can be loaded, and cuts off what
-//! cannot.
+//! `disque-check-aof`: says whether an append only file can be loaded, and cuts off or
+//! repairs what cannot.
 //!
 //! The file is read as the server reads it, so what is called valid here is what the
-//! server starts with. Nothing is written to it without `--fix`. Output and exit status
-//! are those of the C tool, which looks at the framing only.
+//! server starts with. Nothing is written to it without `--fix` or `--salvage`. Output and
+//! exit status are those of the C tool, which looks at the framing only and has no
+//! `--salvage`.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -12,20 +13,26 @@ use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 
 use super::aof_load::{AofReader, LoadError, LoadFault, LoadProgress};
+use super::aof_sums::FileEnd;
+use super::salvage::salvage;
 
 /// The text of `--help`.
 pub const HELP: &str = "\
-Usage: disque-check-aof [--fix [--yes]] <file.aof>
+Usage: disque-check-aof [--fix [--yes] | --salvage] <file.aof>
        disque-check-aof -h | --help
        disque-check-aof -v | --version
 
-Says whether a server can load an append only file. Nothing is written to it
-without --fix, which cuts off what cannot be loaded, after a question that
---yes answers.
+Says whether a server can load an append only file. Without an option nothing
+is written to it. --fix cuts it off at the first byte that cannot be loaded,
+after a question that --yes answers. --salvage leaves out what is damaged,
+keeps the sound records behind it as far as checksums tell, and keeps the
+damaged file as <file.aof>.damaged. Stop the server first.
 
 Exit status: 0 the file is valid, or was made so; 1 it is not, or cannot be read.
 ";
 
+const UNCLEAN: &str = "The file was not closed: its server was killed or lost power, if it runs \
+                       no more";
 /// Records read between two reports of the progress.
 const SLICE: usize = 10_000;
 
@@ -39,6 +46,8 @@ struct CheckRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fix {
     No,
+    /// Leaves out what is damaged.
+    Salvage,
     /// After a question.
     Ask,
     /// Without a question.
@@ -59,6 +68,7 @@ struct Finding {
 }
 
 struct Report {
+    end: FileEnd,
     len: u64,
     valid_len: u64,
     finding: Option<Finding>,
@@ -105,10 +115,14 @@ pub fn run(
         report.len, report.valid_len
     )?;
     if report.finding.is_none() {
+        if report.end.is_unclean() {
+            writeln!(out, "{UNCLEAN}")?;
+        }
         writeln!(out, "AOF is valid")?;
         return Ok(Verdict::Valid);
     }
     match request.fix {
+        Fix::Salvage => return repair(&request.path, out),
         Fix::No => {
             writeln!(out, "AOF is not valid")?;
             return Ok(Verdict::Invalid);
@@ -131,6 +145,36 @@ pub fn run(
     }
 }
 
+fn repair(path: &Path, out: &mut dyn Write) -> io::Result<Verdict> {
+    let salvaged = match salvage(path) {
+        Ok(salvaged) => salvaged.unwrap_or_default(),
+        Err(e) => {
+            writeln!(out, "Failed to salvage AOF: {}", e.reason)?;
+            return Ok(Verdict::Invalid);
+        }
+    };
+    // The first one is known by now.
+    for (offset, what) in salvaged.damage.iter().skip(1) {
+        writeln!(out, "0x{offset:16x}: {what}")?;
+    }
+    writeln!(
+        out,
+        "Salvaged AOF: {} records kept, {} bytes left out in {} places",
+        salvaged.record_count,
+        salvaged.lost_len,
+        salvaged.damage.len()
+    )?;
+    if salvaged.doubtful_count > 0 {
+        writeln!(
+            out,
+            "{} at-most-once jobs left out, which may have been delivered",
+            salvaged.doubtful_count
+        )?;
+    }
+    writeln!(out, "The damaged file is {}", salvaged.backup.display())?;
+    Ok(Verdict::Valid)
+}
+
 enum Complaint {
     Usage(OsString),
     InvalidArgument(OsString),
@@ -141,7 +185,8 @@ impl fmt::Display for Complaint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usage(name) => {
-                write!(f, "Usage: {} [--fix [--yes]] <file.aof>", name.to_string_lossy())
+                let name = name.to_string_lossy();
+                write!(f, "Usage: {name} [--fix [--yes] | --salvage] <file.aof>")
             }
             Self::InvalidArgument(argument) => {
                 write!(f, "Invalid argument: {}", argument.to_string_lossy())
@@ -159,22 +204,25 @@ fn parse(arguments: &[OsString]) -> Result<CheckRequest, Complaint> {
     let Some((path, options)) = arguments.split_last() else {
         return Err(Complaint::Usage(name));
     };
-    let (mut is_fix, mut is_yes) = (false, false);
+    let (mut is_fix, mut is_yes, mut is_salvage) = (false, false, false);
     for option in options {
         match option.to_str() {
             Some("--fix") => is_fix = true,
             Some("--yes") => is_yes = true,
+            Some("--salvage") => is_salvage = true,
             _ if options.len() == 1 => return Err(Complaint::InvalidArgument(option.clone())),
             _ => return Err(Complaint::InvalidArguments),
         }
     }
-    let fix = match (is_fix, is_yes) {
-        (true, true) => Fix::Yes,
-        (true, false) => Fix::Ask,
-        (false, false) => Fix::No,
-        (false, true) => return Err(Complaint::InvalidArgument("--yes".into())),
+    let fix = match (is_fix, is_yes, is_salvage) {
+        (true, true, false) => Fix::Yes,
+        (true, false, false) => Fix::Ask,
+        (false, false, false) => Fix::No,
+        (false, false, true) => Fix::Salvage,
+        (false, true, false) => return Err(Complaint::InvalidArgument("--yes".into())),
+        _ => return Err(Complaint::InvalidArguments),
     };
-    if ["--fix", "--yes", "--help", "-h"].iter().any(|option| path == option) {
+    if ["--fix", "--yes", "--salvage", "--help", "-h"].iter().any(|option| path == option) {
         return Err(Complaint::Usage(name));
     }
     Ok(CheckRequest { path: path.into(), fix })
@@ -208,7 +256,8 @@ fn examine(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Option<Rep
         }
     };
     progress(reader.loaded_len(), len);
-    Ok(Some(Report { len, valid_len: reader.loaded_len(), finding }))
+    let end = reader.file_end();
+    Ok(Some(Report { end, len, valid_len: reader.loaded_len(), finding }))
 }
 
 fn is_agreed(report: &Report, input: &mut dyn BufRead, out: &mut dyn Write) -> io::Result<bool> {
@@ -252,8 +301,8 @@ mod tests {
     #[test]
     fn unknown_options_and_missing_files_are_refused() {
         for (arguments, expected) in [
-            (&[][..], "Usage: check [--fix [--yes]] <file.aof>\n"),
-            (&["--fix"], "Usage: check [--fix [--yes]] <file.aof>\n"),
+            (&[][..], "Usage: check [--fix [--yes] | --salvage] <file.aof>\n"),
+            (&["--fix"], "Usage: check [--fix [--yes] | --salvage] <file.aof>\n"),
             (&["--repair", "x"], "Invalid argument: --repair\n"),
             (&["--yes", "x"], "Invalid argument: --yes\n"),
             (&["--fix", "x", "y"], "Invalid arguments\n"),

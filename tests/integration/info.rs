@@ -234,6 +234,8 @@ fn the_persistence_section_has_more_with_the_file_on() {
             "aof_rewrite_buffer_length",
             "aof_pending_bio_fsync",
             "aof_delayed_fsync",
+            "aof_loss_window_ms",
+            "aof_damaged_records",
             "aof_rewrites_consecutive_failures",
             "aof_rewrite_pause_sec"
         ]

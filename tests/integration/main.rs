@@ -6,6 +6,7 @@
 mod admin;
 mod aof;
 mod aof_crash;
+mod aof_damage;
 mod bus_links;
 mod bus_peer;
 mod bus_proxy;

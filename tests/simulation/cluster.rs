@@ -49,8 +49,9 @@ pub struct Sim {
 pub struct Loss {
     pub node: usize,
     pub since: LostSince,
+    /// The same for the ends of at-most-once jobs: who loses the job does not deliver it again.
+    pub ends_since: LostSince,
     pub at: u64,
-    pub crash: Crash,
 }
 
 /// When the engines' invariants are looked at, which costs time for every job there is.
@@ -404,15 +405,16 @@ impl Sim {
         self.nodes[node].state = State::Down;
         self.nodes[node].doom = None;
         self.nodes[node].clients.clear();
-        let since = self.nodes[node].storage.crash(self.now_ms, crash);
-        self.losses.push(Loss { node, since, at: self.now_ms, crash });
+        let (since, ends_since) = self.nodes[node].storage.crash(self.now_ms, crash);
+        self.losses.push(Loss { node, since, ends_since, at: self.now_ms });
         self.network.close_all(self.now_ms, node);
     }
 
     /// SHUTDOWN REWRITE-AOF.
     pub fn shut_down(&mut self, node: usize) {
+        let now = self.now(node);
         let Node { storage, engine, .. } = &mut self.nodes[node];
-        storage.rewrite_at_once(engine, self.now_ms).expect("the disk works");
+        storage.rewrite_at_once(engine, now, self.now_ms).expect("the disk works");
         self.crash(node, Crash::Killed);
     }
 
@@ -423,8 +425,9 @@ impl Sim {
         if self.nodes[node].state == State::Down {
             return false;
         }
+        let now = self.now(node);
         let Node { storage, engine, .. } = &mut self.nodes[node];
-        let left = storage.stop_as_planned(engine, self.now_ms);
+        let left = storage.stop_as_planned(engine, now, self.now_ms);
         self.crash(node, end);
         left.is_ok()
     }

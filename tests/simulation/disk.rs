@@ -153,6 +153,13 @@ impl Disk {
         inode.synced_len = len;
     }
 
+    /// Changes a bit of a file, for good.
+    pub fn flip_bit(&self, path: &Path, at: usize, bit: u32) {
+        let mut device = self.0.borrow_mut();
+        let inode = device.current_names()[path];
+        device.inodes[inode].bytes[at] ^= 1 << bit;
+    }
+
     /// Removes a file, for good.
     pub fn lose(&self, path: &Path) {
         let mut device = self.0.borrow_mut();

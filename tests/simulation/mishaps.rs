@@ -1,7 +1,8 @@
 //! What befalls the disks of a cluster, and how nodes end, drawn from a seed.
 
 use disque::base::rng::Rng;
-use disque::store::aof::{AofOptions, SyncDuringRewrite, SyncPolicy};
+use disque::proto::aof_sum::SumPlace;
+use disque::store::aof::{AofOptions, Checksums, SyncDuringRewrite, SyncPolicy};
 use disque::store::aof_rewrite::IncrementalSync;
 
 use crate::cluster::Sim;
@@ -15,6 +16,7 @@ pub fn draw_options(rng: &mut Rng) -> AofOptions {
         sync: [SyncPolicy::Always, SyncPolicy::EverySecond, SyncPolicy::Never][rng.index(3)],
         sync_during_rewrite: [SyncDuringRewrite::Yes, SyncDuringRewrite::No][rng.index(2)],
         incremental_sync: IncrementalSync::Yes,
+        checksums: Checksums::Yes,
     }
 }
 
@@ -43,10 +45,13 @@ impl Sim {
 
     /// Ends a node now or in the middle of one of its next turns.
     pub fn end_somehow(&mut self, rng: &mut Rng, n: usize) {
-        let crash = match rng.below(16) {
+        let has_sums = self.nodes[n].engine.config().aof_sums == SumPlace::Yes;
+        let crash = match rng.below(20) {
             0 | 1 => Crash::FileLost,
             2 => Crash::NodesLost,
-            3..8 => Crash::Killed,
+            3..6 if has_sums => Crash::BitFlipped,
+            6 => Crash::FileCut,
+            7..12 => Crash::Killed,
             _ => Crash::PowerLost,
         };
         let moment = match rng.below(6) {
@@ -61,8 +66,7 @@ impl Sim {
     /// Whether the end of an at-most-once job that was there at this time, or later, may
     /// have been forgotten.
     pub fn may_forget_ends(&self, from_ms: u64) -> bool {
-        self.losses.iter().any(|loss| {
-            loss.at >= from_ms && loss.since != LostSince::NOTHING && loss.crash != Crash::FileLost
-        })
+        let mut losses = self.losses.iter();
+        losses.any(|loss| loss.at >= from_ms && loss.ends_since != LostSince::NOTHING)
     }
 }

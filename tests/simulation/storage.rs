@@ -13,7 +13,10 @@ use disque::engine::command;
 use disque::engine::records::Storage as Health;
 use disque::engine::{Engine, More};
 use disque::manual::Flags;
-use disque::store::aof::{Aof, AofOptions, AofState, LastRewrite, SyncDuringRewrite, SyncPolicy};
+use disque::proto::aof_sum::SumPlace;
+use disque::store::aof::{
+    Aof, AofOptions, AofState, Checksums, LastRewrite, SyncDuringRewrite, SyncPolicy,
+};
 use disque::store::aof_load::{AofReader, LoadProgress};
 use disque::store::aof_rewrite::{IncrementalSync, RecordStream};
 use disque::store::stop_note;
@@ -39,6 +42,7 @@ const OPTIONS: AofOptions = AofOptions {
     sync: SyncPolicy::EverySecond,
     sync_during_rewrite: SyncDuringRewrite::Yes,
     incremental_sync: IncrementalSync::Yes,
+    checksums: Checksums::Yes,
 };
 
 /// How a node ends.
@@ -50,6 +54,11 @@ pub enum Crash {
     PowerLost,
     /// The append only file is gone.
     FileLost,
+    /// The process is killed, and a bit of the append only file flips, before its last record
+    /// with a checksum.
+    BitFlipped,
+    /// The process is killed, and the end of the append only file is gone.
+    FileCut,
     /// The process is killed, and nodes.conf is gone: the node comes back with another ID.
     NodesLost,
 }
@@ -76,6 +85,7 @@ pub struct Storage {
     /// When records were last written, by the node's clock.
     written_at: UnixMs,
     pub disk: Disk,
+    rng: Rng,
     aof: Aof<Disk>,
     options: AofOptions,
     rewrite_from: u32,
@@ -92,21 +102,25 @@ pub struct Storage {
     started_at: Option<u64>,
     /// What was unsynced then, until there was time to make up for it.
     inherited: LostSince,
+    /// The file was damaged while the process was down; the next start must notice.
+    was_damaged: bool,
 }
 
 impl Storage {
     /// An empty disk.
-    pub fn new(rng: Rng, append_only: AppendOnly) -> Self {
-        Self::on(Disk::new(rng, STEP_MS_MAX), append_only)
+    pub fn new(mut rng: Rng, append_only: AppendOnly) -> Self {
+        let disk_rng = Rng::from_seed(rng.bytes());
+        Self::on(Disk::new(disk_rng, STEP_MS_MAX), append_only, rng)
     }
 
     /// Nothing is known yet of what the disk holds.
-    fn on(disk: Disk, append_only: AppendOnly) -> Self {
-        let aof = Aof::new(AOF_PATH.into(), OPTIONS, disk.clone());
+    fn on(disk: Disk, append_only: AppendOnly, mut rng: Rng) -> Self {
+        let aof = Aof::new(AOF_PATH.into(), OPTIONS, disk.clone(), Rng::from_seed(rng.bytes()));
         Self {
             append_only,
             written_at: UnixMs(0),
             disk,
+            rng,
             aof,
             options: OPTIONS,
             rewrite_from: 0,
@@ -118,12 +132,14 @@ impl Storage {
             rewritten_at: 0,
             started_at: None,
             inherited: LostSince::NOTHING,
+            was_damaged: false,
         }
     }
 
+    /// Sets a policy. Whether there are checksums is for the engine to say.
     pub fn set_options(&mut self, options: AofOptions) {
-        self.options = options;
-        self.aof.set_options(options);
+        self.options = AofOptions { checksums: self.options.checksums, ..options };
+        self.aof.set_options(self.options);
     }
 
     pub fn aof_bytes(&self) -> Vec<u8> {
@@ -145,19 +161,41 @@ impl Storage {
         if self.append_only == AppendOnly::No {
             return;
         }
+        let checksums = match engine.config().aof_sums {
+            SumPlace::Yes => Checksums::Yes,
+            SumPlace::No => Checksums::No,
+        };
+        self.options.checksums = checksums;
+        self.aof.set_options(self.options);
         engine.set_storage(now, Health::Loading { written_at: self.written_at });
         let bytes = self.aof_bytes();
         let mut reader = AofReader::new(Path::new(AOF_PATH), &bytes[..], bytes.len() as u64);
-        let progress = reader.read(usize::MAX, |record| engine.load(now, record));
-        match progress.expect("whatever a crash leaves can be loaded") {
+        let mut is_noticed = false;
+        let progress = loop {
+            match reader.read(usize::MAX, |record| engine.load(now, record)) {
+                Ok(progress) => break progress,
+                Err(error) => {
+                    assert!(error.is_damage(), "{error}");
+                    reader.pass_damage().expect("it is in memory");
+                    engine.damage(now);
+                    is_noticed = true;
+                }
+            }
+        };
+        match progress {
             LoadProgress::Truncated { valid_len } => {
                 let len = usize::try_from(valid_len).expect("it was in memory");
                 self.disk.cut(Path::new(AOF_PATH), len);
+                is_noticed = true;
             }
             LoadProgress::Complete => {}
             LoadProgress::More => unreachable!("it was read to the end"),
         }
-        self.aof.open().expect("it is there");
+        let end = reader.file_end();
+        let is_damage_noticed = is_noticed || end.is_unclean() || !self.was_damaged;
+        assert!(is_damage_noticed, "no damage goes unnoticed");
+        self.was_damaged = false;
+        self.aof.open(now.mono, end).expect("it is there");
         engine.set_storage(now, Health::Works);
     }
 
@@ -178,7 +216,7 @@ impl Storage {
         if !engine.out.aof.is_empty() {
             self.written_at = now.wall;
         }
-        let appended = self.aof.append(now.mono, &engine.out.aof);
+        let appended = self.aof.append(now.mono, &mut engine.out.aof);
         engine.out.aof.clear();
         appended?;
         if self.aof.is_rewrite_due(now.mono, 0, 0) {
@@ -270,10 +308,10 @@ impl Storage {
     }
 
     /// SHUTDOWN REWRITE-AOF, to the end of the process.
-    pub fn rewrite_at_once(&mut self, engine: &Engine, sim_ms: u64) -> io::Result<()> {
+    pub fn rewrite_at_once(&mut self, engine: &Engine, now: Now, sim_ms: u64) -> io::Result<()> {
         self.aof.finish()?;
         let mut from_slot = 0;
-        self.aof.rewrite_at_once(|out| {
+        self.aof.rewrite_at_once(now.mono, |out| {
             let (slot, more) = engine.rewrite_slice(from_slot, 1, out);
             from_slot = slot;
             if more == More::Yes { RecordStream::GoesOn } else { RecordStream::Ends }
@@ -285,8 +323,8 @@ impl Storage {
 
     /// The end of a process that was told to end, with aof-restore-queues. An error says that
     /// it ends without leaving its queues to the next start.
-    pub fn stop_as_planned(&mut self, engine: &Engine, sim_ms: u64) -> io::Result<()> {
-        self.rewrite_at_once(engine, sim_ms)?;
+    pub fn stop_as_planned(&mut self, engine: &Engine, now: Now, sim_ms: u64) -> io::Result<()> {
+        self.rewrite_at_once(engine, now, sim_ms)?;
         stop_note::leave(&mut self.disk, Path::new(AOF_PATH))
     }
 
@@ -319,15 +357,17 @@ impl Storage {
         self.started_at = None;
     }
 
-    /// What is left after a crash is on the disk; tells what may be missing.
-    pub fn crash(&mut self, sim_ms: u64, crash: Crash) -> LostSince {
+    /// What is left after a crash is on the disk. Returns since when jobs and their ends may be
+    /// missing, and since when the ends of at-most-once jobs that are not.
+    pub fn crash(&mut self, sim_ms: u64, crash: Crash) -> (LostSince, LostSince) {
         let unsynced_since = self.unsynced_since(sim_ms);
+        let unwritten_since = self.unwritten_since.map_or(LostSince::NOTHING, LostSince);
         let lost_since = match crash {
-            Crash::Killed | Crash::NodesLost => {
-                self.unwritten_since.map_or(LostSince::NOTHING, LostSince)
-            }
-            Crash::PowerLost => unsynced_since,
-            Crash::FileLost => LostSince::EVERYTHING,
+            Crash::Killed | Crash::NodesLost => (unwritten_since, unwritten_since),
+            Crash::PowerLost => (unsynced_since, unsynced_since),
+            Crash::FileLost => (LostSince::EVERYTHING, LostSince::NOTHING),
+            Crash::BitFlipped => (LostSince::EVERYTHING, unwritten_since),
+            Crash::FileCut => (LostSince::EVERYTHING, LostSince::EVERYTHING),
         };
         match crash {
             Crash::Killed => self.disk.kill(),
@@ -336,21 +376,50 @@ impl Storage {
                 self.disk.kill();
                 self.disk.lose(Path::new(AOF_PATH));
             }
+            Crash::BitFlipped => {
+                self.disk.kill();
+                self.flip_bit();
+            }
+            Crash::FileCut => {
+                self.disk.kill();
+                let len = self.aof_bytes().len();
+                if len > 0 {
+                    self.disk.cut(Path::new(AOF_PATH), self.rng.index(len));
+                }
+            }
             Crash::NodesLost => {
                 self.disk.kill();
                 self.disk.lose(Path::new(NODES_PATH));
             }
         }
-        let aof = Aof::new(AOF_PATH.into(), self.options, self.disk.clone());
         let inherited = if crash == Crash::PowerLost { LostSince::NOTHING } else { unsynced_since };
-        *self = Self {
-            aof,
-            options: self.options,
-            written_at: self.written_at,
-            inherited,
-            ..Self::on(self.disk.clone(), self.append_only)
-        };
+        let rng = Rng::from_seed(self.rng.bytes());
+        let next = Self::on(self.disk.clone(), self.append_only, rng);
+        let (options, was_damaged, written_at) = (self.options, self.was_damaged, self.written_at);
+        *self = Self { options, inherited, was_damaged, written_at, ..next };
+        self.aof.set_options(options);
         lost_since
+    }
+
+    /// Flips a bit before the last record with a checksum, if there is any.
+    fn flip_bit(&mut self) {
+        let bytes = self.aof_bytes();
+        let mut reader = AofReader::new(Path::new(AOF_PATH), &bytes[..], bytes.len() as u64);
+        let (mut begin, mut covered_len) = (0, 0);
+        loop {
+            match reader.read(1, |_| {}) {
+                Ok(LoadProgress::More) if !reader.file_end().has_gap => covered_len = begin,
+                Ok(LoadProgress::More) => {}
+                Ok(LoadProgress::Complete | LoadProgress::Truncated { .. }) => break,
+                Err(_) => reader.pass_damage().expect("it is in memory"),
+            }
+            begin = reader.loaded_len();
+        }
+        if covered_len > 0 {
+            let at = self.rng.index(usize::try_from(covered_len).expect("it is in memory"));
+            self.disk.flip_bit(Path::new(AOF_PATH), at, self.rng.below(8));
+            self.was_damaged = true;
+        }
     }
 
     /// Whether nothing is synced during a rewrite.

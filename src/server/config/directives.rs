@@ -437,13 +437,30 @@ pub static SECTIONS: &[Section] = &[
                 "Syncs a rewritten file bit by bit instead of all at the end.",
             ),
             row(
+                "aof-checksums",
+                ValueForm::YesNo,
+                AT_START,
+                place!(aof_checksums),
+                "Adds a checksum to each record, so that damage to the file is noticed when it is \
+                 loaded. C servers read such files.",
+            ),
+            row(
                 "aof-load-truncated",
                 ValueForm::YesNo,
                 LIVE,
                 place!(aof_load_truncated),
                 "Starts although the file ends in the middle of a record, as after a crash, and \
-                 cuts that record off; with no the server refuses to start. A file damaged in the \
-                 middle is always refused: see disque-check-aof.",
+                 cuts that record off; with no the server refuses to start.",
+            ),
+            row(
+                "aof-load-damaged",
+                ValueForm::YesNo,
+                LIVE,
+                place!(aof_load_damaged),
+                "Starts although the file is damaged, without what is damaged: other nodes deliver \
+                 the jobs that they hold copies of. At-most-once jobs that stand before the damage \
+                 are not delivered. With no the server refuses to start; disque-check-aof \
+                 --salvage repairs the file.",
             ),
             row(
                 "aof-enqueue-jobs-once",

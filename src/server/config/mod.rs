@@ -16,6 +16,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use crate::engine::config::{Announce, EngineConfig, EnqueueAtLoad, Eviction};
+use crate::proto::aof_sum::SumPlace;
 
 /// Every setting of the server. A field is named as its directive, plus its unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,7 +75,9 @@ pub struct Config {
     /// In bytes.
     pub auto_aof_rewrite_min_size: u64,
     pub aof_rewrite_incremental_fsync: bool,
+    pub aof_checksums: bool,
     pub aof_load_truncated: bool,
+    pub aof_load_damaged: bool,
     pub aof_enqueue_jobs_once: bool,
     pub aof_restore_queues: bool,
 
@@ -132,7 +135,9 @@ impl Default for Config {
             auto_aof_rewrite_percentage: 100,
             auto_aof_rewrite_min_size: 64 * 1024 * 1024,
             aof_rewrite_incremental_fsync: true,
+            aof_checksums: true,
             aof_load_truncated: true,
+            aof_load_damaged: false,
             aof_enqueue_jobs_once: false,
             aof_restore_queues: false,
             cluster_config_file: "nodes.conf".into(),
@@ -156,6 +161,7 @@ impl Config {
         EngineConfig {
             port: self.port,
             node_timeout_ms: self.cluster_node_timeout_ms,
+            aof_sums: if self.aof_checksums { SumPlace::Yes } else { SumPlace::No },
             enqueue_at_load,
             eviction: match self.maxmemory_policy {
                 MaxmemoryPolicy::Acks => Eviction::Acks,

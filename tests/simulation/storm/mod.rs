@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use disque::base::ids::{ClientId, NodeId};
 use disque::base::rng::Rng;
 use disque::engine::config::EngineConfig;
+use disque::proto::aof_sum::SumPlace;
 
 use crate::clock::Clock;
 use crate::cluster::{Sim, seed_bytes};
@@ -109,7 +110,11 @@ impl Storm {
     fn new(seed: u64) -> Self {
         let mut rng = Rng::from_seed(seed_bytes(seed, 0xdd));
         let node_count = 2 + rng.below(4) as u16;
-        let config = EngineConfig { node_timeout_ms: NODE_TIMEOUT_MS, ..EngineConfig::default() };
+        let config = EngineConfig {
+            node_timeout_ms: NODE_TIMEOUT_MS,
+            aof_sums: [SumPlace::Yes, SumPlace::Yes, SumPlace::No][rng.index(3)],
+            ..EngineConfig::default()
+        };
         let mut sim = Sim::new(seed, node_count, &config, AppendOnly::Yes);
         sim.quantum_max = [1, 64][rng.index(2)];
         let options = mishaps::draw_options(&mut rng);

@@ -14,24 +14,34 @@
 //! [`Aof::failure`] says why. Under `Always` an error is final: replies would have to
 //! wait for a disk that may never come back.
 //!
-//! While the file is rewritten ([`super::aof_rewrite`]) its successor gets every record
+//! With checksums ([`crate::store::aof_sums`]) each record gets one on its way into the file, and
+//! records that have none are covered within a second.
+//!
+//! While the file is rewritten ([`crate::store::aof_rewrite`]) its successor gets every record
 //! too.
+
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::aof_rewrite::{self, IncrementalSync, RecordStream, Rewrite, SyncMoment};
-use super::append_file::AppendFile;
-use super::disk::{Disk, DiskEvent, DiskTask, Ticket};
-use super::fsync::DiskThread;
-pub use super::rewrite_history::LastRewrite;
-use super::rewrite_history::{RewriteHistory, Urgency};
+use crate::base::rng::Rng;
 use crate::base::time::MonoMs;
+use crate::store::aof_rewrite::{self, IncrementalSync, RecordStream, Rewrite, SyncMoment};
+use crate::store::aof_sums::{FileEnd, SumWriter};
+use crate::store::append_file::AppendFile;
+use crate::store::disk::{Disk, DiskEvent, DiskTask, Ticket};
+use crate::store::fsync::DiskThread;
+pub use crate::store::rewrite_history::LastRewrite;
+use crate::store::rewrite_history::{RewriteHistory, Urgency};
 
 /// How long written bytes may wait for their sync under `EverySecond`, in ms.
 const SYNC_PERIOD_MS: u64 = 1000;
 /// A write error that lasts is logged again after so long, in ms.
 const LOG_AGAIN_MS: u64 = 30_000;
+/// Records without a checksum are covered by a carrier after so long, in ms.
+const GAP_MS: u64 = 1000;
 /// While records cannot be written, the loop comes round at least this often, in ms.
 const WRITE_AGAIN_MS: u64 = 100;
 
@@ -49,6 +59,15 @@ pub struct AofOptions {
     pub sync: SyncPolicy,
     pub sync_during_rewrite: SyncDuringRewrite,
     pub incremental_sync: IncrementalSync,
+    pub checksums: Checksums,
+}
+
+/// Whether files get checksums. Stays as it is while the process runs: records have places
+/// for their sums, or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checksums {
+    No,
+    Yes,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,10 +89,12 @@ pub enum AofState {
 /// The syncs of the current file by the thread.
 #[derive(Debug, Default)]
 struct BackgroundSync {
-    /// Bytes were written since the last sync was begun.
-    is_due: bool,
+    /// Since when there are bytes that no sync was begun for; `None` when there are none.
+    due_since: Option<MonoMs>,
     in_flight: Option<Ticket>,
     begun_at: MonoMs,
+    /// Since when there are bytes that the sync in flight, or one that failed, is for.
+    unsynced_since: Option<MonoMs>,
     /// Why a sync failed. The system may have forgotten what it did not bring to the disk,
     /// so a later sync that works means nothing: only another file is good again.
     error: Option<io::Error>,
@@ -81,6 +102,12 @@ struct BackgroundSync {
     is_counted: bool,
     /// INFO: aof_delayed_fsync.
     delayed_count: u64,
+}
+
+impl BackgroundSync {
+    fn oldest(&self) -> Option<MonoMs> {
+        self.unsynced_since.into_iter().chain(self.due_since).min()
+    }
 }
 
 /// What INFO tells, where it is not asked for otherwise.
@@ -93,6 +120,8 @@ pub struct AofFigures {
     /// What a rewrite has not yet written of its file.
     pub rewrite_unwritten_len: usize,
     pub syncs_in_flight: usize,
+    /// Age of the oldest byte that is not known to be on the disk, in ms; 0 when all are.
+    pub loss_window_ms: u64,
     pub delayed_sync_count: u64,
     pub last_rewrite_secs: Option<u64>,
     pub current_rewrite_secs: Option<u64>,
@@ -109,6 +138,8 @@ pub struct Aof<D: Disk = DiskThread> {
     path: PathBuf,
     options: AofOptions,
     disk: D,
+    /// Draws the marks of files and the IDs of carriers.
+    rng: Rng,
     state: AofState,
     /// There is one if and only if the state is `On`.
     current: Option<AppendFile<D::File>>,
@@ -118,6 +149,8 @@ pub struct Aof<D: Disk = DiskThread> {
     sync: BackgroundSync,
     write_error: Option<io::Error>,
     written_at: MonoMs,
+    /// Since when records of the current file are not covered by a checksum.
+    gap_since: Option<MonoMs>,
     error_logged_at: Option<MonoMs>,
     rewrite: Option<Rewrite<D::File>>,
     rewrites: RewriteHistory,
@@ -126,11 +159,12 @@ pub struct Aof<D: Disk = DiskThread> {
 impl<D: Disk> Aof<D> {
     /// An append only file that is off, under this path. Whenever the disk has an event,
     /// [`Aof::handle_events`] is to be called.
-    pub fn new(path: PathBuf, options: AofOptions, disk: D) -> Self {
+    pub fn new(path: PathBuf, options: AofOptions, disk: D, rng: Rng) -> Self {
         Self {
             path,
             options,
             disk,
+            rng,
             state: AofState::Off,
             current: None,
             base_len: 0,
@@ -138,6 +172,7 @@ impl<D: Disk> Aof<D> {
             sync: BackgroundSync::default(),
             write_error: None,
             written_at: MonoMs(0),
+            gap_since: None,
             error_logged_at: None,
             rewrite: None,
             rewrites: RewriteHistory::default(),
@@ -165,15 +200,20 @@ impl<D: Disk> Aof<D> {
         self.current.is_some() || self.rewrite.is_some()
     }
 
-    /// Turns it on with the file as it stands, which was loaded before.
-    pub fn open(&mut self) -> io::Result<()> {
+    /// Turns it on with the file as it stands, which was read to this end before.
+    pub fn open(&mut self, now: MonoMs, end: FileEnd) -> io::Result<()> {
         let (file, len) = self.disk.open(&self.path)?;
         self.base_len = len;
-        self.current = Some(AppendFile::new(file, len));
+        self.current = Some(AppendFile::new(file, len, self.sums_from(end)));
         self.state = AofState::On;
         // Whoever wrote it last may not have lived to sync it.
-        self.sync.is_due = len > 0;
+        self.sync.due_since = (len > 0).then_some(now);
         Ok(())
+    }
+
+    fn sums_from(&mut self, end: FileEnd) -> Option<SumWriter> {
+        let rng = Rng::from_seed(self.rng.bytes());
+        (self.options.checksums == Checksums::Yes).then(|| SumWriter::new(rng, end))
     }
 
     /// Turns it on while the server runs: begins with a rewrite.
@@ -199,6 +239,7 @@ impl<D: Disk> Aof<D> {
         self.state = AofState::Off;
         self.is_elsewhere = false;
         self.write_error = None;
+        self.gap_since = None;
         self.sync =
             BackgroundSync { delayed_count: self.sync.delayed_count, ..BackgroundSync::default() };
     }
@@ -223,17 +264,27 @@ impl<D: Disk> Aof<D> {
         begun
     }
 
-    /// Takes the records of one loop turn, of which there may be none. An error means
-    /// that the policy promises what the disk does not keep: the server must end.
-    pub fn append(&mut self, now: MonoMs, records: &[u8]) -> io::Result<()> {
+    /// Takes the records of one loop turn, of which there may be none, and fills their sums.
+    /// With checksums each LOADJOB must have a place for its sum. An error means that the
+    /// policy promises what the disk does not keep: the server must end.
+    pub fn append(&mut self, now: MonoMs, records: &mut [u8]) -> io::Result<()> {
         let moment = self.sync_moment();
         let mut result = Ok(());
         if let Some(current) = &mut self.current {
-            self.sync.is_due |= !records.is_empty() || current.unwritten_len() > 0;
+            let is_gap_due = self.gap_since.is_some_and(|since| now.ms_since(since) >= GAP_MS);
+            if !records.is_empty() || current.unwritten_len() > 0 || is_gap_due {
+                self.sync.due_since.get_or_insert(now);
+            }
             result = current.append(records);
-            if self.sync.is_due && result.is_ok() && moment == SyncMoment::InTurn {
+            if is_gap_due {
+                result = result.and(current.cover_gap());
+            }
+            self.gap_since = current.has_gap().then(|| self.gap_since.unwrap_or(now));
+            if self.sync.due_since.is_some() && result.is_ok() && moment == SyncMoment::InTurn {
                 result = current.sync();
-                self.sync.is_due = result.is_err();
+                if result.is_ok() {
+                    self.sync.due_since = None;
+                }
             }
         }
         if let Some(rewrite) = &mut self.rewrite {
@@ -280,7 +331,7 @@ impl<D: Disk> Aof<D> {
     fn sync_in_background(&mut self, now: MonoMs) {
         let period_is_over = now.ms_since(self.sync.begun_at) >= SYNC_PERIOD_MS;
         if self.options.sync != SyncPolicy::EverySecond
-            || !self.sync.is_due
+            || self.sync.due_since.is_none()
             || !period_is_over
             || self.syncs_rest()
         {
@@ -295,7 +346,8 @@ impl<D: Disk> Aof<D> {
         }
         let Some(current) = &self.current else { return };
         self.sync.in_flight = Some(self.disk.submit(DiskTask::Sync(current.file().clone())));
-        self.sync.is_due = false;
+        self.sync.unsynced_since = self.sync.oldest();
+        self.sync.due_since = None;
         self.sync.is_counted = false;
         self.sync.begun_at = now;
     }
@@ -307,7 +359,7 @@ impl<D: Disk> Aof<D> {
 
     /// When the loop has to come round for the file's sake.
     pub fn next_timeout(&self) -> MonoMs {
-        let sync_at = if self.sync.is_due
+        let sync_at = if self.sync.due_since.is_some()
             && self.sync.in_flight.is_none()
             && self.options.sync == SyncPolicy::EverySecond
             && !self.syncs_rest()
@@ -320,10 +372,11 @@ impl<D: Disk> Aof<D> {
             Some(_) => self.written_at.plus_ms(WRITE_AGAIN_MS),
             None => MonoMs::NEVER,
         };
+        let gap_at = self.gap_since.map_or(MonoMs::NEVER, |since| since.plus_ms(GAP_MS));
         let rewrite_at =
             if self.waits_for_rewrite() { self.rewrites.next_at() } else { MonoMs::NEVER };
         let jobs_at = if self.wants_jobs() { MonoMs(0) } else { MonoMs::NEVER };
-        sync_at.min(write_at).min(rewrite_at).min(jobs_at)
+        sync_at.min(write_at).min(gap_at).min(rewrite_at).min(jobs_at)
     }
 
     /// Learns what the thread has done.
@@ -342,6 +395,8 @@ impl<D: Disk> Aof<D> {
         if let Err(e) = result {
             log::warn!("Can't sync the AOF file, which will be rewritten: {e}");
             self.sync.error = Some(e);
+        } else if self.sync.error.is_none() {
+            self.sync.unsynced_since = None;
         }
     }
 }
@@ -387,7 +442,9 @@ impl<D: Disk> Aof<D> {
     /// Begins a rewrite because [`Aof::is_rewrite_due`].
     pub fn begin_due_rewrite(&mut self, now: MonoMs) -> io::Result<()> {
         self.rewrites.note_begun(now);
-        match Rewrite::begin(&self.path, self.options.incremental_sync, &mut self.disk) {
+        let sums = self.sums_from(FileEnd::default());
+        let options = self.options;
+        match Rewrite::begin(&self.path, options.incremental_sync, sums, &mut self.disk) {
             Ok(rewrite) => {
                 self.rewrite = Some(rewrite);
                 Ok(())
@@ -442,7 +499,7 @@ impl<D: Disk> Aof<D> {
         self.is_elsewhere = false;
         // Whatever the thread has to say of the old file does not matter any more.
         self.sync = BackgroundSync {
-            is_due: true,
+            due_since: Some(now),
             delayed_count: self.sync.delayed_count,
             ..BackgroundSync::default()
         };
@@ -468,20 +525,23 @@ impl<D: Disk> Aof<D> {
     /// server. Records that still come are appended to it.
     pub fn rewrite_at_once(
         &mut self,
+        now: MonoMs,
         next_records: impl FnMut(&mut Vec<u8>) -> RecordStream,
     ) -> io::Result<()> {
         self.abandon_rewrite();
-        aof_rewrite::rewrite_at_once(&self.path, &mut self.disk, next_records)?;
-        self.open()
+        let sums = self.sums_from(FileEnd::default());
+        let end = aof_rewrite::rewrite_at_once(&self.path, sums, &mut self.disk, next_records)?;
+        self.open(now, end)
     }
 
-    /// Writes and syncs what was not yet, for the end of the server.
+    /// Writes and syncs what was not yet, and closes the file, for the end of the server.
+    /// Records that still come are appended to it.
     pub fn finish(&mut self) -> io::Result<()> {
         self.abandon_rewrite();
-        match &mut self.current {
-            Some(current) => current.append(&[]).and_then(|()| current.sync()),
-            None => Ok(()),
-        }
+        let Some(current) = &mut self.current else { return Ok(()) };
+        current.append(&mut [])?;
+        current.close()?;
+        current.sync()
     }
 
     /// The figures of INFO.
@@ -491,6 +551,7 @@ impl<D: Disk> Aof<D> {
             base_len: self.base_len,
             unwritten_len: self.current.as_ref().map_or(0, AppendFile::unwritten_len),
             rewrite_unwritten_len: self.rewrite.as_ref().map_or(0, Rewrite::unwritten_len),
+            loss_window_ms: self.sync.oldest().map_or(0, |since| now.ms_since(since)),
             syncs_in_flight: usize::from(self.sync.in_flight.is_some()),
             delayed_sync_count: self.sync.delayed_count,
             last_rewrite_secs: self.rewrites.last_secs(),
@@ -510,277 +571,5 @@ impl<D: Disk> Aof<D> {
     /// CONFIG RESETSTAT.
     pub fn reset_statistics(&mut self) {
         self.sync.delayed_count = 0;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::fs;
-    use std::sync::mpsc::{self, Receiver};
-
-    const OPTIONS: AofOptions = AofOptions {
-        sync: SyncPolicy::EverySecond,
-        sync_during_rewrite: SyncDuringRewrite::Yes,
-        incremental_sync: IncrementalSync::Yes,
-    };
-
-    /// An append only file that is on, in a directory of its own, and what wakes the loop.
-    struct World {
-        dir: tempfile::TempDir,
-        aof: Aof,
-        wakes: Receiver<()>,
-        now: MonoMs,
-    }
-
-    impl World {
-        fn new(sync: SyncPolicy) -> Self {
-            let dir = tempfile::tempdir().expect("a temporary directory");
-            let mut world = Self::at(dir.path().join("disque.aof"), sync, dir);
-            world.aof.open().expect("a new file");
-            world
-        }
-
-        fn at(path: PathBuf, sync: SyncPolicy, dir: tempfile::TempDir) -> Self {
-            let (wake, wakes) = mpsc::channel();
-            let wake = Box::new(move || {
-                // The last event may come when nobody waits any more.
-                let _ = wake.send(());
-            });
-            let disk = DiskThread::start(wake).expect("a thread");
-            let aof = Aof::new(path, AofOptions { sync, ..OPTIONS }, disk);
-            Self { dir, aof, wakes, now: MonoMs(10_000) }
-        }
-
-        fn append(&mut self, records: &[u8]) {
-            self.aof.append(self.now, records).expect("the disk works");
-        }
-
-        /// Lets the thread finish until there is nothing to wait for.
-        fn settle(&mut self, is_settled: impl Fn(&Aof) -> bool) {
-            self.aof.handle_events(self.now);
-            while !is_settled(&self.aof) {
-                self.wakes.recv().expect("the thread lives");
-                self.aof.handle_events(self.now);
-            }
-        }
-
-        fn text(&self) -> Vec<u8> {
-            fs::read(self.aof.path()).expect("the file is there")
-        }
-
-        fn files(&self) -> usize {
-            fs::read_dir(self.dir.path()).expect("a directory").count()
-        }
-    }
-
-    fn no_rewrite(aof: &Aof) -> bool {
-        !aof.is_rewriting()
-    }
-
-    #[test]
-    fn records_are_in_the_file_when_the_turn_goes_on() {
-        for sync in [SyncPolicy::Always, SyncPolicy::EverySecond, SyncPolicy::Never] {
-            let mut world = World::new(sync);
-            world.append(b"one ");
-            world.append(b"");
-            world.append(b"two");
-            assert_eq!(world.text(), b"one two");
-            assert_eq!(world.aof.figures(world.now).current_len, 7);
-        }
-    }
-
-    #[test]
-    fn under_everysec_a_failure_is_told_and_under_always_it_is_final() {
-        let dir = tempfile::tempdir().expect("a temporary directory");
-        let mut world = World::at("/dev/full".into(), SyncPolicy::EverySecond, dir);
-        world.aof.open().expect("/dev/full opens");
-        world.append(b"record");
-        let failure = world.aof.failure().expect("it is full").to_string();
-        assert!(failure.starts_with("No space left on device"), "{failure}");
-        assert_eq!(world.aof.figures(world.now).unwritten_len, 6);
-        assert_eq!(world.aof.next_timeout(), world.now.plus_ms(WRITE_AGAIN_MS));
-        world.aof.set_options(AofOptions { sync: SyncPolicy::Always, ..OPTIONS });
-        world.aof.append(world.now, b"").expect_err("still full");
-    }
-
-    #[test]
-    fn everysec_syncs_once_a_second_without_further_records() {
-        let mut world = World::new(SyncPolicy::EverySecond);
-        assert_eq!(world.aof.next_timeout(), MonoMs::NEVER);
-        world.append(b"one");
-        assert_eq!(world.aof.figures(world.now).syncs_in_flight, 1);
-        world.settle(|aof| aof.sync.in_flight.is_none());
-        world.append(b"two");
-        let due_at = world.now.plus_ms(SYNC_PERIOD_MS);
-        assert_eq!(world.aof.next_timeout(), due_at);
-        world.now = due_at;
-        world.append(b"");
-        world.settle(|aof| aof.sync.in_flight.is_none());
-        assert_eq!(world.aof.next_timeout(), MonoMs::NEVER);
-        assert_eq!(world.aof.figures(world.now).delayed_sync_count, 0);
-    }
-
-    #[test]
-    fn a_file_that_could_not_be_synced_is_rewritten_and_not_trusted_before() {
-        let dir = tempfile::tempdir().expect("a temporary directory");
-        let path = dir.path().join("disque.aof");
-        // It takes every write and cannot be synced.
-        std::os::unix::fs::symlink("/dev/null", &path).expect("the name is free");
-        let mut world = World::at(path.clone(), SyncPolicy::EverySecond, dir);
-        world.aof.open().expect("it opens");
-        world.append(b"record");
-        world.settle(|aof| aof.failure().is_some());
-        assert!(world.aof.is_rewrite_due(world.now, 0, 0));
-        fs::remove_file(path).expect("removed");
-        world.aof.begin_rewrite(world.now).expect("begun");
-        world.aof.job_stream().expect("it begins with jobs").extend_from_slice(b"jobs");
-        world.aof.end_of_jobs();
-        world.settle(no_rewrite);
-        assert!(world.aof.failure().is_none());
-        assert!(!world.aof.is_rewrite_due(world.now, 0, 0));
-        assert_eq!(world.text(), b"jobs");
-    }
-
-    #[test]
-    fn what_was_found_at_the_start_is_synced_as_well() {
-        let mut world = World::new(SyncPolicy::Never);
-        world.append(b"record");
-        world.aof.set_options(OPTIONS);
-        world.aof.open().expect("it is there");
-        world.append(b"");
-        assert_eq!(world.aof.figures(world.now).syncs_in_flight, 1);
-    }
-
-    #[test]
-    fn a_rewrite_is_one_stream_of_jobs_and_records_in_the_order_they_came() {
-        for sync in [SyncPolicy::Always, SyncPolicy::EverySecond, SyncPolicy::Never] {
-            let mut world = World::new(sync);
-            world.append(b"old records ");
-            world.aof.begin_rewrite(world.now).expect("begun");
-            world.aof.job_stream().expect("it begins with jobs").extend_from_slice(b"job1 ");
-            world.append(b"record1 ");
-            world.aof.job_stream().expect("there is room").extend_from_slice(b"job2 ");
-            world.aof.end_of_jobs();
-            assert!(world.aof.job_stream().is_none());
-            world.append(b"record2 ");
-            world.settle(no_rewrite);
-            world.append(b"record3");
-            assert_eq!(world.text(), b"job1 record1 job2 record2 record3");
-            assert_eq!(world.files(), 1);
-            let figures = world.aof.figures(world.now);
-            assert_eq!(figures.last_rewrite, LastRewrite::Ok);
-            assert_eq!((figures.current_len, figures.base_len), (33, 26));
-        }
-    }
-
-    #[test]
-    fn the_old_file_has_every_record_until_the_new_one_is_in_its_place() {
-        let mut world = World::new(SyncPolicy::Never);
-        world.append(b"a");
-        world.aof.begin_rewrite(world.now).expect("begun");
-        world.append(b"b");
-        world.aof.job_stream().expect("it begins with jobs").extend_from_slice(b"jobs");
-        assert_eq!(world.text(), b"ab");
-        world.aof.end_of_jobs();
-        world.append(b"c");
-        let text = world.text();
-        assert!(text == b"abc" || text == b"bjobsc", "{text:?}");
-        world.settle(no_rewrite);
-        assert_eq!(world.text(), b"bjobsc");
-    }
-
-    #[test]
-    fn the_thread_s_backlog_is_bounded() {
-        let mut world = World::new(SyncPolicy::Never);
-        world.aof.begin_rewrite(world.now).expect("begun");
-        let mut streamed = 0;
-        while streamed < 64 * 1024 * 1024 {
-            if let Some(stream) = world.aof.job_stream() {
-                stream.extend_from_slice(&[b'x'; 128 * 1024]);
-                streamed += 128 * 1024;
-            } else {
-                world.wakes.recv().expect("the thread lives");
-                world.aof.handle_events(world.now);
-            }
-            let waiting = world.aof.figures(world.now).rewrite_unwritten_len;
-            assert!(waiting < 10 * 1024 * 1024, "{waiting} bytes");
-        }
-        world.aof.end_of_jobs();
-        world.settle(no_rewrite);
-        assert_eq!(world.text().len(), streamed);
-    }
-
-    #[test]
-    fn turning_it_on_waits_for_a_rewrite_and_off_ends_one() {
-        let mut world = World::new(SyncPolicy::EverySecond);
-        world.append(b"early ");
-        world.aof.turn_off();
-        assert_eq!((world.aof.state(), world.aof.takes_records()), (AofState::Off, false));
-        world.append(b"lost ");
-        world.aof.turn_on(world.now).expect("begun");
-        assert_eq!((world.aof.state(), world.aof.takes_records()), (AofState::WaitRewrite, true));
-        world.aof.turn_off();
-        assert!(!world.aof.is_rewriting());
-        assert_eq!(world.text(), b"early ");
-        world.aof.turn_on(world.now).expect("begun");
-        world.append(b"late");
-        world.aof.end_of_jobs();
-        world.settle(no_rewrite);
-        assert_eq!(world.aof.state(), AofState::On);
-        assert_eq!(world.text(), b"late");
-        assert_eq!(world.files(), 1);
-    }
-
-    #[test]
-    fn a_rewrite_while_it_is_off_leaves_a_file_and_it_off() {
-        let mut world = World::new(SyncPolicy::EverySecond);
-        world.aof.turn_off();
-        world.aof.begin_rewrite(world.now).expect("begun");
-        assert!(world.aof.takes_records());
-        world.aof.job_stream().expect("it begins with jobs").extend_from_slice(b"jobs");
-        world.aof.end_of_jobs();
-        world.settle(no_rewrite);
-        assert_eq!(world.text(), b"jobs");
-        assert_eq!((world.aof.state(), world.aof.takes_records()), (AofState::Off, false));
-    }
-
-    #[test]
-    fn a_rewrite_that_fails_leaves_the_old_file_and_is_tried_again_when_it_is_needed() {
-        let dir = tempfile::tempdir().expect("a temporary directory");
-        let path = dir.path().join("disque.aof");
-        let mut world = World::at(path.clone(), SyncPolicy::Always, dir);
-        world.aof.turn_on(world.now).expect("begun");
-        // No file can be renamed over this.
-        fs::create_dir_all(path.join("x")).expect("created");
-        world.aof.end_of_jobs();
-        world.settle(no_rewrite);
-        let figures = world.aof.figures(world.now);
-        assert_eq!((figures.last_rewrite, figures.waits_for_rewrite), (LastRewrite::Failed, true));
-        assert_eq!(world.files(), 1);
-        fs::remove_dir_all(path).expect("removed");
-        assert!(!world.aof.is_rewrite_due(world.now, 0, 0));
-        world.now = world.aof.next_timeout();
-        assert!(world.aof.is_rewrite_due(world.now, 0, 0));
-        world.aof.begin_rewrite(world.now).expect("begun");
-        world.aof.end_of_jobs();
-        world.settle(no_rewrite);
-        assert_eq!(world.aof.state(), AofState::On);
-        assert_eq!(world.aof.figures(world.now).last_rewrite, LastRewrite::Ok);
-    }
-
-    #[test]
-    fn a_file_outgrows_what_it_was_after_its_last_rewrite() {
-        let mut world = World::new(SyncPolicy::Never);
-        world.append(&[b'x'; 100]);
-        world.aof.base_len = 100;
-        assert!(!world.aof.is_rewrite_due(world.now, 100, 0));
-        world.append(&[b'x'; 100]);
-        assert!(world.aof.is_rewrite_due(world.now, 100, 0));
-        assert!(!world.aof.is_rewrite_due(world.now, 101, 0));
-        assert!(!world.aof.is_rewrite_due(world.now, 100, 200));
-        assert!(!world.aof.is_rewrite_due(world.now, 0, 0));
-        world.aof.begin_rewrite(world.now).expect("begun");
-        assert!(!world.aof.is_rewrite_due(world.now, 100, 0));
     }
 }
