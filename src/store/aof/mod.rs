@@ -1,6 +1,6 @@
 //! The append only file while the server runs: records go in, and to the disk.
 //!
-//! Once a loop turn, before anybody hears of what was done, the server hands over the
+//! Once a loop turn, before anybody is notified of what was done, the server hands over the
 //! turn's records with [`Aof::append`]. They are written at once; when they are synced
 //! is the [`SyncPolicy`]'s:
 //!
