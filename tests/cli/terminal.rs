@@ -1,7 +1,7 @@
 //! A program in a terminal of its own, as somebody sits in front of it.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -98,7 +98,11 @@ impl Terminal {
         };
         let left_ms = i32::try_from(left.as_millis()).expect("patience is short");
         // SAFETY: one pollfd is passed, and it lives through the call.
-        if unsafe { libc::poll(&raw mut interest, 1, left_ms) } <= 0 {
+        let ready = unsafe { libc::poll(&raw mut interest, 1, left_ms) };
+        if ready < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted {
+            return true;
+        }
+        if ready <= 0 {
             return false;
         }
         let mut buffer = [0; 4096];
