@@ -4,20 +4,32 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
+use std::process::Command;
 
 use disque::proto::reply_reader::Value;
 
 use crate::support::{Client, TestServer, bulk, error, eventually, integer, status, text};
 
-/// A tool that mounts something as the script says and becomes the server. Whoever is not
-/// root needs namespaces of users for it.
+/// A tool that mounts something as the script says and becomes the server.
 fn mounting(script: &str) -> Vec<String> {
-    // SAFETY: geteuid takes nothing and cannot fail.
-    let is_root = unsafe { libc::geteuid() } == 0;
-    let unshare: &[&str] = if is_root { &["unshare", "-m"] } else { &["unshare", "-rm"] };
     let script = format!("{script} && exec \"$@\"");
-    let words = unshare.iter().copied().chain(["sh", "-c", &script, "sh"]);
+    let words = unsharing().iter().copied().chain(["sh", "-c", &script, "sh"]);
     words.map(str::to_owned).collect()
+}
+
+/// What gives a process mounts of its own: a right of root, or of everybody in a namespace of
+/// users.
+fn unsharing() -> &'static [&'static str] {
+    const WAYS: [&[&str]; 2] = [&["unshare", "-m"], &["unshare", "-rm"]];
+    let works = |way: &&&[&str]| {
+        let mount = ["mount", "--bind", "/", "/"];
+        let tried = Command::new(way[0]).args(&way[1..]).args(mount).output();
+        tried.is_ok_and(|output| output.status.success())
+    };
+    WAYS.iter().find(works).expect(
+        "these tests mount files: they want unshare and mount of util-linux, and root with the \
+         capability SYS_ADMIN, or namespaces of users",
+    )
 }
 
 /// Starts a server that finds a file as a mount of its own, which no rename gets by.
