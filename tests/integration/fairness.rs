@@ -21,6 +21,9 @@ const READ_MAX: usize = READ_PER_TURN + LAST_READ_MAX;
 /// What a connection has to carry for the system to make its buffers larger than that.
 const WARM_UP: usize = 16 * 1024 * 1024;
 
+/// What the other one's `INFO stats` adds to a figure, in commands or in bytes, at most.
+const OTHERS_OWN: usize = 16;
+
 /// A figure of INFO stats.
 fn stat(client: &mut Client, name: &str) -> usize {
     client.send_command("INFO stats");
@@ -79,9 +82,23 @@ fn fill(stream: &mut TcpStream, bytes: &[u8]) -> usize {
     sent
 }
 
+/// The first round in which the greedy one was served before the other. That is every round
+/// with epoll, which tells of who sent first. With poll(2) the order is drawn anew for each
+/// server.
+fn once_it_is_first<T>(mut round: impl FnMut() -> Option<T>) -> T {
+    (0..100).find_map(|_| round()).expect("the greedy one is served first now and then")
+}
+
 /// How far a figure of INFO stats gets by what a client sends, until another one, whose
 /// command came after it, is answered.
 fn served_before_another(input: &[u8], name: &str) -> usize {
+    once_it_is_first(|| {
+        let served = served_in_a_round(input, name);
+        (served > OTHERS_OWN).then_some(served)
+    })
+}
+
+fn served_in_a_round(input: &[u8], name: &str) -> usize {
     let server = TestServer::start_with(&["--loglevel", "notice"]);
     let mut greedy = mute_client(&server);
     let (mut other, socket) = other_client(&server);
@@ -93,9 +110,7 @@ fn served_before_another(input: &[u8], name: &str) -> usize {
         sent
     });
     assert!(sent > READ_MAX + LAST_READ_MAX, "{sent} bytes are more than its share");
-    let served = stat_of(&mut other, name) - before;
-    assert!(served > 1, "the greedy one was served first");
-    served
+    stat_of(&mut other, name) - before
 }
 
 #[test]
@@ -153,11 +168,21 @@ fn twenty_requests_of_many_small_arguments_are_read_a_share_at_a_time() {
 #[test]
 fn a_long_command_is_done_a_slice_at_a_time() {
     const JOBS: usize = 5000;
+    let left = once_it_is_first(|| {
+        let left = left_by_a_long_getjob(JOBS);
+        (left < JOBS).then_some(left)
+    });
+    assert_eq!(left, JOBS - COMMAND_SLICE, "one slice was done before");
+}
+
+/// How many jobs are queued when another client is answered, whose command came after a
+/// GETJOB for all of them.
+fn left_by_a_long_getjob(jobs: usize) -> usize {
     let server = TestServer::start();
     let (mut long, long_socket) = other_client(&server);
     let (mut other, socket) = other_client(&server);
-    long.send(request(&[b"ADDJOB", b"q", b"body", b"0"]).repeat(JOBS));
-    for _ in 0..JOBS {
+    long.send(request(&[b"ADDJOB", b"q", b"body", b"0"]).repeat(jobs));
+    for _ in 0..jobs {
         assert!(matches!(long.reply(), Value::Status(_)));
     }
     assert_eq!(other.call("PING"), status("PONG"));
@@ -167,16 +192,25 @@ fn a_long_command_is_done_a_slice_at_a_time() {
         other.send_command("QLEN q");
         wait_until_arrived(&socket);
     });
-    let left = integer(other.reply());
-    let expected = i64::try_from(JOBS - COMMAND_SLICE).expect("a few thousand");
-    assert_eq!(left, expected, "one slice was done before");
-    assert!(matches!(long.reply(), Value::Array(jobs) if jobs.len() == JOBS));
+    let left = usize::try_from(integer(other.reply())).expect("a length");
+    assert!(matches!(long.reply(), Value::Array(fetched) if fetched.len() == jobs));
+    left
 }
 
 #[test]
 fn a_link_without_end_is_read_up_to_a_limit_and_then_clients_are_served() {
-    let server = TestServer::start_with(&["--loglevel", "notice"]);
     let pong = BusPeer::silent([3; 20]).heartbeat(GossipKind::Pong, &[]);
+    let received = once_it_is_first(|| {
+        let received = received_before_a_client(&pong);
+        (received > 0).then_some(received)
+    });
+    assert!(received * pong.len() <= READ_MAX, "{received} messages");
+}
+
+/// How many messages a link that sends without end has brought when a client is answered,
+/// whose command came after them.
+fn received_before_a_client(pong: &[u8]) -> usize {
+    let server = TestServer::start_with(&["--loglevel", "notice"]);
     let mut link = link_to(&server);
     let before = WARM_UP / pong.len();
     link.write_all(&pong.repeat(before)).expect("the server reads");
@@ -195,7 +229,5 @@ fn a_link_without_end_is_read_up_to_a_limit_and_then_clients_are_served() {
     let received =
         info.lines().find_map(|line| line.strip_prefix("cluster_stats_messages_received:"));
     let received: usize = received.expect("it is shown").parse().expect("a number");
-    let received = received - before;
-    assert!(received > 0, "the link was served first");
-    assert!(received * pong.len() <= READ_MAX, "{received} messages");
+    received - before
 }
