@@ -7,7 +7,8 @@ use disque::base::memory::{self, CountingAllocator};
 use disque::base::rng::Rng;
 use disque::base::time::{MonoMs, Now, UnixMs};
 use disque::engine::Engine;
-use disque::engine::command::{self, Call};
+use disque::engine::command::Call;
+use disque::engine::commands;
 use disque::engine::config::EngineConfig;
 use disque::engine::records::Storage;
 use disque::proto::aof_sum::SumPlace;
@@ -45,7 +46,7 @@ fn measure(
     mut requests: Vec<Vec<u8>>,
     file: &mut Option<SumWriter>,
 ) -> Vec<u8> {
-    let command = command::find(name.as_bytes()).expect("a command");
+    let command = commands::find(name.as_bytes()).expect("a command");
     let mut offset = 0;
     let count = requests.len();
     let mut replies = Vec::with_capacity(count * 150);

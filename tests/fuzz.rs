@@ -10,7 +10,8 @@ use disque::base::ids::{ClientId, NodeId};
 use disque::base::number;
 use disque::base::rng::Rng;
 use disque::base::time::{MonoMs, Now, UnixMs};
-use disque::engine::command::{self, Outcome};
+use disque::engine::command::Outcome;
+use disque::engine::commands;
 use disque::engine::config::EngineConfig;
 use disque::engine::outbox::Outbox;
 use disque::engine::{Engine, More};
@@ -174,7 +175,7 @@ impl Node {
 
     /// Runs a command to its end; tells whether the engine has it.
     fn run(&mut self, words: &[Vec<u8>]) -> bool {
-        let Some(command) = words.first().and_then(|name| command::find(name)) else {
+        let Some(command) = words.first().and_then(|name| commands::find(name)) else {
             return false;
         };
         if !command.manual.accepts(words.len()) {

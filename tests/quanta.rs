@@ -10,7 +10,8 @@ use disque::base::limits::{
 };
 use disque::base::time::{MonoMs, Now, UnixMs};
 use disque::engine::cluster::LinkEnds;
-use disque::engine::command::{self, Call, Outcome};
+use disque::engine::command::{Call, Outcome};
+use disque::engine::commands;
 use disque::engine::config::EngineConfig;
 use disque::engine::outbox::LinkRequest;
 use disque::engine::{Engine, More};
@@ -46,7 +47,7 @@ fn call(engine: &mut Engine, now: Now, words: &str) -> Answer {
         .parse(&mut input, &mut ranges, Sender::Authenticated)
         .expect("a request");
     let name = String::from_utf8_lossy(words[0]).to_lowercase();
-    let command = command::find(name.as_bytes()).expect("a command");
+    let command = commands::find(name.as_bytes()).expect("a command");
     let call = Call { client: CLIENT, resp: Resp::V2, args: Args::new(&input, &ranges) };
     let (mut calls, mut piece_len_max) = (0, 0);
     let mut outcome = Outcome::Again;

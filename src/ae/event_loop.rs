@@ -1,7 +1,7 @@
 //! Which sockets can be read or written, over mio.
 //!
 //! mio tells of a change once (edge-triggered), so whoever stops before a socket
-//! is empty has to come back by himself: [`EventLoop::still_ready`] puts a token on
+//! is empty has to come back by itself: [`EventLoop::still_ready`] puts a token on
 //! a list that the next [`EventLoop::poll`] hands out again, with a zero timeout.
 //! A source is registered once for both directions and stays so until it closes.
 //!

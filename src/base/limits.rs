@@ -55,7 +55,7 @@ pub const UNDECODABLE_IN_A_ROW_MAX: u32 = 16;
 /// and what comes behind it.
 pub const LINK_UNSENT_MAX: usize = BUS_FRAME_MAX + 256 * 1024 * 1024;
 /// The same for a link that a peer has made: only its own pings are answered there, and it may
-/// be a stranger.
+/// be no node that we know.
 pub const LINK_UNSENT_ANSWERS_MAX: usize = 1024 * 1024;
 /// File descriptors kept for links whatever clients do: enough for 500 nodes. Half of them
 /// are for links that this node makes, to 500 nodes and in handshakes.

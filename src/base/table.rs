@@ -21,7 +21,7 @@ use std::ops::{Index, IndexMut};
 const CHUNK_SLOTS: usize = 1024;
 const CHUNK_WORDS: usize = CHUNK_SLOTS / 64;
 
-/// Slots are numbered below this. The upper half of the 32 bits is free for those who
+/// ChunkSlots are numbered below this. The upper half of the 32 bits is free for those who
 /// store slots and need a flag beside them.
 pub const SLOTS_MAX: u32 = 1 << 31;
 
@@ -94,14 +94,14 @@ pub struct Table<T> {
     live_chunks: usize,
     /// The slots of the chunk that emptied last, so that a table that hovers around a
     /// multiple of 1024 items does not allocate and free all the time.
-    spare: Option<Slots<T>>,
+    spare: Option<ChunkSlots<T>>,
     len: usize,
 }
 
-type Slots<T> = Box<[Option<T>; CHUNK_SLOTS]>;
+type ChunkSlots<T> = Box<[Option<T>; CHUNK_SLOTS]>;
 
 struct Chunk<T> {
-    slots: Option<Slots<T>>,
+    slots: Option<ChunkSlots<T>>,
     /// One bit a slot.
     occupied: [u64; CHUNK_WORDS],
     len: u32,
@@ -181,7 +181,7 @@ impl<T> Table<T> {
         self.chunks.get_mut(index)?.slots.as_mut()?[slot].as_mut()
     }
 
-    /// The first item at `slot` or behind it. Slots do not move, so a walk that goes
+    /// The first item at `slot` or behind it. ChunkSlots do not move, so a walk that goes
     /// on from the last slot it saw meets every item that was there all along exactly
     /// once, whatever came and went meanwhile.
     pub fn next_from(&self, slot: u32) -> Option<Ref<T>> {
@@ -333,7 +333,7 @@ fn place<T>(at: Ref<T>) -> (usize, usize) {
 }
 
 /// Built through a slice: an array would be made on the stack first.
-fn vacant_slots<T>() -> Slots<T> {
+fn vacant_slots<T>() -> ChunkSlots<T> {
     let slots: Box<[Option<T>]> = (0..CHUNK_SLOTS).map(|_| None).collect();
     slots.try_into().ok().expect("the slice was built with the array's length")
 }
@@ -359,7 +359,7 @@ mod tests {
     #[test]
     fn a_slot_is_not_larger_than_an_item_with_a_box() {
         assert_eq!(size_of::<JobLike>(), 120);
-        assert_eq!(size_of::<Slots<JobLike>>(), 8);
+        assert_eq!(size_of::<ChunkSlots<JobLike>>(), 8);
         assert_eq!(size_of::<[Option<JobLike>; CHUNK_SLOTS]>(), 120 * CHUNK_SLOTS);
     }
 

@@ -48,7 +48,10 @@ impl ServerAddress {
         };
         let found = (host.as_str(), *port).to_socket_addrs();
         let mut found: Vec<SocketAddr> = found
-            .map_err(|error| Failure::Connect { address: self.clone(), reason: reason(&error) })?
+            .map_err(|error| Failure::Connect {
+                address: self.to_string(),
+                reason: reason(&error),
+            })?
             .collect();
         found.sort_by_key(SocketAddr::is_ipv6);
         Ok(found)
@@ -79,7 +82,7 @@ impl GivenAddress {
         }
         let port = match (self.port_of_host, self.port) {
             (Some(one), Some(other)) if one != other => {
-                return Err(Failure::Told(format!("-h says port {one} and -p says {other}.")));
+                return Err(Failure::Message(format!("-h says port {one} and -p says {other}.")));
             }
             (one, other) => one.or(other),
         };

@@ -120,7 +120,7 @@ fn examine(options: &CliOptions, verdict: &mut HealthVerdict) -> Result<(), Fail
     let conditions = nodes::ask(&mut nodes, NodeCondition::read)?;
     let entry = match conditions.first() {
         Some(Ok(entry)) => entry,
-        Some(Err(reason)) => return Err(Failure::Told(reason.clone())),
+        Some(Err(reason)) => return Err(Failure::Message(reason.clone())),
         None => return Err(Failure::Closed),
     };
     for (severity, text) in node_reasons(entry) {

@@ -309,7 +309,7 @@ fn node_address(word: &[u8]) -> Result<ServerAddress, Failure> {
 }
 
 fn told(sentence: String) -> Failure {
-    Failure::Told(sentence)
+    Failure::Message(sentence)
 }
 
 #[cfg(test)]

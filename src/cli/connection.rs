@@ -177,7 +177,7 @@ impl ServerSocket {
                 Err(failure) => return Err(failure),
             }
         }
-        Err(Failure::Connect { address: address.clone(), reason: reason(&last) })
+        Err(Failure::Connect { address: address.to_string(), reason: reason(&last) })
     }
 
     /// Reads what is there, waiting for something. Nothing is the end of the stream.

@@ -6,7 +6,6 @@
 use std::fmt;
 use std::io;
 
-use super::address::ServerAddress;
 use crate::base::reason::reason;
 
 /// Exit status when something did not work.
@@ -18,7 +17,7 @@ pub const STATUS_UNSUPPORTED: u8 = 2;
 #[derive(Debug)]
 pub enum Failure {
     /// No connection could be made.
-    Connect { address: ServerAddress, reason: String },
+    Connect { address: String, reason: String },
     /// The server wants another password; what it said.
     Login(String),
     /// The server hung up.
@@ -34,7 +33,7 @@ pub enum Failure {
     /// Nobody reads standard output any more.
     Output(io::Error),
     /// A sentence for the operator that stands by itself.
-    Told(String),
+    Message(String),
     /// Something that only a Redis server could do was asked for.
     Unsupported(String),
 }
@@ -72,7 +71,7 @@ impl fmt::Display for Failure {
             Failure::Output(error) => {
                 write!(f, "Error: standard output: {}", reason(error))
             }
-            Failure::Told(sentence) | Failure::Unsupported(sentence) => f.write_str(sentence),
+            Failure::Message(sentence) | Failure::Unsupported(sentence) => f.write_str(sentence),
         }
     }
 }

@@ -45,7 +45,7 @@ pub fn text_of(reply: Value) -> Result<String, Failure> {
             } else {
                 ""
             };
-            Err(Failure::Told(format!("ERROR: {text}{advice}")))
+            Err(Failure::Message(format!("ERROR: {text}{advice}")))
         }
         _ => Err(Failure::Protocol("an unexpected kind of reply".to_string())),
     }

@@ -115,8 +115,9 @@ fn distribution(
 /// Ends after the given time, or at once on SIGINT, with a summary.
 pub fn intrinsic(secs: u64) -> Result<u8, Failure> {
     let interrupted = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&interrupted))
-        .map_err(|error| Failure::Told(format!("Cannot watch for Ctrl-C: {}", reason(&error))))?;
+    signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&interrupted)).map_err(
+        |error| Failure::Message(format!("Cannot watch for Ctrl-C: {}", reason(&error))),
+    )?;
     let begin = Instant::now();
     let limit = Duration::from_secs(secs);
     let (mut runs, mut worst) = (0_u64, 0);

@@ -101,7 +101,7 @@ fn run_command(mut options: CliOptions) -> Result<u8, Failure> {
     if options.last_argument_from_stdin {
         let mut last = Vec::new();
         std::io::stdin().read_to_end(&mut last).map_err(|error| {
-            Failure::Told(format!("Reading from standard input: {}", reason(&error)))
+            Failure::Message(format!("Reading from standard input: {}", reason(&error)))
         })?;
         args.push(last);
     }

@@ -166,7 +166,7 @@ pub fn ask<T: Send>(
 ) -> Result<Vec<Result<T, String>>, Failure> {
     let answers = at_once(nodes, |node| match &mut node.connection {
         Ok(connection) => question(connection),
-        Err(failure) => Err(Failure::Told(failure.to_string())),
+        Err(failure) => Err(Failure::Message(failure.to_string())),
     })?;
     Ok(answers.into_iter().map(|answer| answer.map_err(|failure| failure.to_string())).collect())
 }

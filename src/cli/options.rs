@@ -277,7 +277,7 @@ impl CliOptions {
 }
 
 fn unrecognized(word: &str) -> Failure {
-    Failure::Told(format!(
+    Failure::Message(format!(
         "Unrecognized option or bad number of args for: '{word}'. See disque --help."
     ))
 }
@@ -307,7 +307,7 @@ fn text(value: OsString) -> String {
 
 fn number<N: std::str::FromStr>(option: &str, value: OsString, what: &str) -> Result<N, Failure> {
     value.to_str().and_then(|text| text.parse().ok()).ok_or_else(|| {
-        Failure::Told(format!("{option} takes {what}, not '{}'", value.to_string_lossy()))
+        Failure::Message(format!("{option} takes {what}, not '{}'", value.to_string_lossy()))
     })
 }
 

@@ -95,7 +95,7 @@ fn send_input(socket: &mut ServerSocket, mark: &[u8]) -> Result<(), Failure> {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => {
                 let why = reason(&error);
-                return Err(Failure::Told(format!("Reading from standard input: {why}")));
+                return Err(Failure::Message(format!("Reading from standard input: {why}")));
             }
         };
         socket.write_all(buffer.get(..len).unwrap_or_default(), None)?;
@@ -111,7 +111,7 @@ fn send_input(socket: &mut ServerSocket, mark: &[u8]) -> Result<(), Failure> {
 fn random_mark() -> Result<Vec<u8>, Failure> {
     let mut random = [0; 10];
     getrandom::fill(&mut random)
-        .map_err(|error| Failure::Told(format!("No random numbers from the system: {error}")))?;
+        .map_err(|error| Failure::Message(format!("No random numbers from the system: {error}")))?;
     let mut mark = String::new();
     for byte in random {
         let _ = write!(mark, "{byte:02x}");

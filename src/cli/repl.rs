@@ -66,7 +66,7 @@ fn read_lines(session: &mut Session) -> Result<u8, Failure> {
             Ok(0) => return Ok(0),
             Ok(_) => {}
             Err(error) => {
-                return Err(Failure::Told(format!(
+                return Err(Failure::Message(format!(
                     "Reading from standard input: {}",
                     reason(&error)
                 )));
@@ -87,15 +87,15 @@ fn read_lines(session: &mut Session) -> Result<u8, Failure> {
 
 fn edit_lines(session: &mut Session) -> Result<u8, Failure> {
     let broken =
-        |error: ReadlineError| Failure::Told(format!("Cannot read from the terminal: {error}"));
+        |error: ReadlineError| Failure::Message(format!("Cannot read from the terminal: {error}"));
     let config = Config::builder()
         .completion_type(CompletionType::Circular)
         .max_history_size(HISTORY_MAX)
         .map_err(broken)?
         .build();
-    let mut editor: Editor<CommandNames, MemHistory> =
+    let mut editor: Editor<NameCompleter, MemHistory> =
         Editor::with_history(config.clone(), MemHistory::with_config(&config)).map_err(broken)?;
-    editor.set_helper(Some(CommandNames));
+    editor.set_helper(Some(NameCompleter));
     let history_file = history_path();
     if let Some(path) = &history_file {
         let lines = std::fs::read(path).unwrap_or_default();
@@ -206,7 +206,7 @@ fn typed_address(place: &[Vec<u8>]) -> Result<ServerAddress, Failure> {
         _ => (String::new(), None),
     };
     let port = port.ok_or_else(|| {
-        Failure::Told(format!("connect takes a host and a port, not '{}'", text.join(" ")))
+        Failure::Message(format!("connect takes a host and a port, not '{}'", text.join(" ")))
     })?;
     Ok(ServerAddress::Tcp { host, port })
 }
@@ -248,9 +248,9 @@ fn save_history(path: Option<&std::path::Path>, history: &MemHistory) -> io::Res
 }
 
 /// Completes the names of commands, verbs and help topics.
-struct CommandNames;
+struct NameCompleter;
 
-impl Completer for CommandNames {
+impl Completer for NameCompleter {
     type Candidate = String;
 
     fn complete(
@@ -263,12 +263,12 @@ impl Completer for CommandNames {
     }
 }
 
-impl Hinter for CommandNames {
+impl Hinter for NameCompleter {
     type Hint = String;
 }
-impl Highlighter for CommandNames {}
-impl Validator for CommandNames {}
-impl Helper for CommandNames {}
+impl Highlighter for NameCompleter {}
+impl Validator for NameCompleter {}
+impl Helper for NameCompleter {}
 
 #[cfg(test)]
 mod tests {

@@ -274,7 +274,7 @@ fn array<'a>(reply: &'a Value, command: &str) -> Result<&'a [Value], Failure> {
     match reply {
         Value::Array(items) => Ok(items),
         Value::Error(text) => {
-            Err(Failure::Told(format!("{command}: {}", String::from_utf8_lossy(text))))
+            Err(Failure::Message(format!("{command}: {}", String::from_utf8_lossy(text))))
         }
         _ => Err(unexpected(command)),
     }

@@ -29,21 +29,21 @@ pub fn print(bytes: impl AsRef<[u8]>) -> Result<(), Failure> {
 /// As [`print`], for what comes piece by piece.
 pub fn print_by(write: impl FnOnce(&mut dyn Sink)) -> Result<(), Failure> {
     let mut output =
-        Output { held: Vec::new(), is_terminal: io::stdout().is_terminal(), done: Ok(()) };
+        StandardOutput { held: Vec::new(), is_terminal: io::stdout().is_terminal(), done: Ok(()) };
     write(&mut output);
     output.send(output.held.len());
     output.done.map_err(Failure::Output)
 }
 
 /// Standard output, sent in pieces.
-struct Output {
+struct StandardOutput {
     held: Vec<u8>,
     is_terminal: bool,
     /// The first failure, after which nothing is sent any more.
     done: io::Result<()>,
 }
 
-impl Sink for Output {
+impl Sink for StandardOutput {
     fn put(&mut self, bytes: &[u8]) {
         for part in bytes.chunks(PIECE_LEN) {
             self.held.extend_from_slice(part);
@@ -54,7 +54,7 @@ impl Sink for Output {
     }
 }
 
-impl Output {
+impl StandardOutput {
     /// The length of what can be shown without knowing what follows: a character must not be
     /// cut, nor a line end of two bytes.
     fn whole_len(&self) -> usize {
@@ -161,7 +161,7 @@ pub fn screen_size() -> Option<ScreenSize> {
 /// Asks for a password on the terminal, whatever standard input and output are.
 pub fn ask_password() -> Result<Vec<u8>, Failure> {
     let unable = |error: io::Error| {
-        Failure::Told(format!(
+        Failure::Message(format!(
             "Cannot ask for the password on the terminal ({}); set DISQUE_AUTH instead.",
             reason(&error)
         ))
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn pieces_cut_no_character_and_no_line_end() {
         let whole = |bytes: &[u8]| {
-            Output { held: bytes.to_vec(), is_terminal: true, done: Ok(()) }.whole_len()
+            StandardOutput { held: bytes.to_vec(), is_terminal: true, done: Ok(()) }.whole_len()
         };
         for (bytes, len) in [
             (&b""[..], 0),

@@ -57,8 +57,9 @@ impl Interrupts {
 
 /// Makes Ctrl-C end waits instead of the process, from now on.
 pub fn catch_interrupts() -> Result<(), Failure> {
-    let interrupts = Interrupts::watch()
-        .map_err(|error| Failure::Told(format!("Cannot watch for Ctrl-C: {}", reason(&error))))?;
+    let interrupts = Interrupts::watch().map_err(|error| {
+        Failure::Message(format!("Cannot watch for Ctrl-C: {}", reason(&error)))
+    })?;
     // The second of two calls changes nothing.
     let _ = INTERRUPTS.set(interrupts);
     Ok(())

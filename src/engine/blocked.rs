@@ -34,7 +34,7 @@ const WAITED_QUEUES_PER_VISIT: usize = 1000;
 const WAITERS_PER_VISIT: usize = 1000;
 
 /// A place in line: smaller came first.
-pub type Ticket = u64;
+pub type WaitOrder = u64;
 
 /// What a client waits for.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ pub enum Wait {
 pub struct JobsWait {
     /// In the order given, each once.
     pub queues: Box<[QueueRef]>,
-    pub ticket: Ticket,
+    pub order: WaitOrder,
     pub resp: Resp,
     pub counters: Counters,
 }
@@ -66,7 +66,7 @@ pub enum Counters {
 pub struct Blocked {
     waits: BTreeMap<ClientId, (Wait, MonoMs)>,
     deadlines: BTreeSet<(MonoMs, ClientId)>,
-    last_ticket: Ticket,
+    last_waiter: WaitOrder,
     /// Queues that clients wait for, or for which other nodes still hold an ask. Some are
     /// over, which is found out in turn.
     waited_for: BTreeSet<QueueRef>,
@@ -84,9 +84,9 @@ impl Blocked {
     }
 
     /// A place behind everybody who waits.
-    fn next_ticket(&mut self) -> Ticket {
-        self.last_ticket += 1;
-        self.last_ticket
+    fn next_place(&mut self) -> WaitOrder {
+        self.last_waiter += 1;
+        self.last_waiter
     }
 
     /// Begins a wait. `NEVER` is a deadline that does not come.
@@ -128,18 +128,18 @@ impl Blocked {
     }
 
     /// The place of the client that came last to wait for jobs.
-    pub fn last_ticket(&self) -> Ticket {
-        self.last_ticket
+    pub fn last_waiter(&self) -> WaitOrder {
+        self.last_waiter
     }
 
     /// The next waiting client, and its place when it waits for jobs.
-    pub fn next_waiting(&self, after: Bound<ClientId>) -> Option<(ClientId, Option<Ticket>)> {
+    pub fn next_waiting(&self, after: Bound<ClientId>) -> Option<(ClientId, Option<WaitOrder>)> {
         let (&client, (wait, _)) = self.waits.range((after, Bound::Unbounded)).next()?;
-        let ticket = match wait {
-            Wait::Jobs(wait) => Some(wait.ticket),
+        let order = match wait {
+            Wait::Jobs(wait) => Some(wait.order),
             Wait::Copies(_) => None,
         };
-        Some((client, ticket))
+        Some((client, order))
     }
 
     /// Whether a queue is among those that are visited in turn.
@@ -178,13 +178,13 @@ impl Engine {
         counters: Counters,
         deadline: MonoMs,
     ) {
-        let ticket = self.blocked.next_ticket();
+        let order = self.blocked.next_place();
         let mut queues: Vec<QueueRef> = Vec::new();
         for name in names.iter() {
             let q = self.queues.open(name, self.now.mono);
             let queue = self.queues.revive(q, self.now.mono);
             // One that is named twice is waited for once.
-            if queue.waiters.insert(ticket, call.client).is_none() {
+            if queue.waiters.insert(order, call.client).is_none() {
                 queues.push(q);
             }
         }
@@ -196,7 +196,7 @@ impl Engine {
         for &q in &queues {
             self.queues.mark_ready(q);
         }
-        let wait = JobsWait { queues: queues.into(), ticket, resp: call.resp, counters };
+        let wait = JobsWait { queues: queues.into(), order, resp: call.resp, counters };
         self.blocked.begin(call.client, Wait::Jobs(wait), deadline);
     }
 
@@ -219,7 +219,7 @@ impl Engine {
     pub(super) fn leave_queues(&mut self, wait: &JobsWait) {
         for &q in &wait.queues {
             if let Some(queue) = self.queues[q].live_mut() {
-                queue.waiters.remove(&wait.ticket);
+                queue.waiters.remove(&wait.order);
             }
         }
     }
@@ -281,7 +281,7 @@ mod tests {
         let queues: Vec<QueueRef> = (0..2500).map(QueueRef::from_slot).collect();
         let wait = JobsWait {
             queues: queues.clone().into(),
-            ticket: 1,
+            order: 1,
             resp: Resp::V2,
             counters: Counters::No,
         };

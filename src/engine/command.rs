@@ -4,13 +4,11 @@
 //! server checks both. The function parses all its arguments, then acts.
 
 use super::Engine;
-use super::commands;
 use super::error::CommandError;
 use crate::base::ids::ClientId;
-use crate::base::time::Now;
 use crate::manual;
 use crate::proto::reply::Resp;
-use crate::proto::request::{Args, OwnedArgs};
+use crate::proto::request::Args;
 
 /// A command that the engine carries out.
 #[derive(Clone, Copy, Debug)]
@@ -50,45 +48,4 @@ pub(super) const fn row(
     run: fn(&mut Engine, &Call<'_>) -> CommandResult,
 ) -> EngineCommand {
     EngineCommand { manual: manual::named(name), run }
-}
-
-/// The engine's commands; each file has its rows beside their functions.
-static TABLES: [&[EngineCommand]; 7] = [
-    commands::addjob::COMMANDS,
-    commands::getjob::COMMANDS,
-    commands::ack::COMMANDS,
-    commands::job::COMMANDS,
-    commands::queue::COMMANDS,
-    commands::scan::COMMANDS,
-    commands::cluster::COMMANDS,
-];
-
-/// Every command of the engine.
-pub fn all() -> impl Iterator<Item = &'static EngineCommand> {
-    TABLES.iter().copied().flatten()
-}
-
-/// The engine's command of a name, whatever its case.
-pub fn find(name: &[u8]) -> Option<&'static EngineCommand> {
-    all().find(|command| command.manual.name.as_bytes().eq_ignore_ascii_case(name))
-}
-
-impl Engine {
-    /// Runs a command without a server around it: for tests, the simulator and benchmarks.
-    ///
-    /// # Panics
-    /// When the engine has no such command, or when it does not take that many arguments.
-    pub fn call_words(
-        &mut self,
-        now: Now,
-        client: ClientId,
-        resp: Resp,
-        words: &OwnedArgs,
-    ) -> Outcome {
-        let args = words.args();
-        let command = args.get(0).and_then(find);
-        let command = command.unwrap_or_else(|| panic!("{args:?} is a command of the engine"));
-        assert!(command.manual.accepts(args.len()), "{args:?} has the right number of arguments");
-        self.call(now, command, &Call { client, resp, args })
-    }
 }

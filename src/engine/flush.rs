@@ -8,7 +8,7 @@ use core::ops::Bound;
 use crate::base::ids::ClientId;
 
 use super::ack::Removed;
-use super::blocked::Ticket;
+use super::blocked::WaitOrder;
 use super::commands::LongCommand;
 use super::{Engine, More};
 
@@ -16,7 +16,7 @@ use super::{Engine, More};
 #[derive(Debug)]
 pub struct Flush {
     stage: Stage,
-    last_ticket: Ticket,
+    last_waiter: WaitOrder,
     jobs_end: u32,
     queues_end: u32,
     last_ack: u64,
@@ -41,7 +41,7 @@ impl Engine {
             Some(LongCommand::Flush(flush)) => flush,
             _ => Flush {
                 stage: Stage::Waiters(Bound::Unbounded),
-                last_ticket: self.blocked.last_ticket(),
+                last_waiter: self.blocked.last_waiter(),
                 jobs_end: self.jobs.slots_end(),
                 queues_end: self.queues.slots_end(),
                 last_ack: self.ack_only.last_serial(),
@@ -61,10 +61,10 @@ impl Engine {
     fn flush_next(&mut self, flush: &Flush) -> Option<Stage> {
         match flush.stage {
             Stage::Waiters(after) => {
-                let Some((client, ticket)) = self.blocked.next_waiting(after) else {
+                let Some((client, order)) = self.blocked.next_waiting(after) else {
                     return Some(Stage::Jobs(0));
                 };
-                if ticket.is_some_and(|ticket| ticket <= flush.last_ticket) {
+                if order.is_some_and(|order| order <= flush.last_waiter) {
                     self.time_out(client);
                 }
                 Some(Stage::Waiters(Bound::Excluded(client)))

@@ -57,9 +57,9 @@ impl Engine {
             let keys: Vec<_> =
                 queue.jobs.iter().map(|r| (self.jobs[r].ctime, self.jobs[r].id)).collect();
             assert!(keys.is_sorted(), "a queue is in order");
-            for (ticket, client) in &queue.waiters {
+            for (order, client) in &queue.waiters {
                 assert!(
-                    matches!(self.blocked.wait(*client), Some(Wait::Jobs(w)) if w.ticket == *ticket && w.queues.contains(&q)),
+                    matches!(self.blocked.wait(*client), Some(Wait::Jobs(w)) if w.order == *order && w.queues.contains(&q)),
                     "a waiter of a queue waits for the queue"
                 );
             }

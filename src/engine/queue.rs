@@ -15,7 +15,7 @@ use crate::base::time::MonoMs;
 use crate::proto::bus;
 
 use super::Engine;
-use super::blocked::Ticket;
+use super::blocked::WaitOrder;
 use super::jobs::Job;
 use super::need_jobs::Imports;
 use super::your_jobs::Asks;
@@ -42,7 +42,7 @@ pub struct Queue {
     pub jobs_out: u64,
     pub pause: Pause,
     /// Clients blocked here, first come first.
-    pub waiters: BTreeMap<Ticket, ClientId>,
+    pub waiters: BTreeMap<WaitOrder, ClientId>,
     /// Whether the queue is in the list of those to serve.
     is_ready: bool,
     pub imports: Imports,

@@ -419,8 +419,8 @@ mod tests {
         ] {
             assert_eq!(error_of(&format!("{me}{line}\n")), format!("line 2: {error}"));
         }
-        let stranger = format!("{b} :1 noflags 0 0 connected\n");
-        assert_eq!(error_of(&stranger), "line 1: the file ends and no node is flagged myself");
+        let other = format!("{b} :1 noflags 0 0 connected\n");
+        assert_eq!(error_of(&other), "line 1: the file ends and no node is flagged myself");
     }
 
     #[test]

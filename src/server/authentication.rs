@@ -8,7 +8,7 @@ use crate::server::Server;
 use crate::server::version::DISQUE_VERSION;
 
 use super::client::command as client;
-use super::command_table::{ServerCommand, row};
+use super::server_command::{ServerCommand, row};
 
 pub(super) static COMMANDS: &[ServerCommand] = &[row("auth", auth), row("hello", hello)];
 

@@ -3,7 +3,7 @@
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::Server;
-use super::command_table::{ServerCommand, row};
+use super::server_command::{ServerCommand, row};
 use crate::base::time::{MonoMs, Now, UnixMs};
 use crate::engine::command::{Call, Outcome};
 

@@ -3,25 +3,15 @@
 //! A new command is an entry in the manual, and a row beside its function.
 
 use super::command_names::CommandNames;
+use super::server_command::{ServerCommand, row};
 use super::{
     Server, authentication, client, clock, config, debug, info, latency, monitor, persistence,
     ping, shutdown, slowlog,
 };
-use crate::engine::command::{self as engine_command, Call, EngineCommand, Outcome};
+use crate::engine::command::{Call, EngineCommand, Outcome};
+use crate::engine::commands as engine_commands;
 use crate::manual::{self, Argument, Command, Kind, Repetition, Usage};
 use crate::proto::reply::ReplyWriter;
-
-/// A command that the server carries out.
-#[derive(Clone, Copy)]
-pub struct ServerCommand {
-    pub manual: &'static Command,
-    pub run: fn(&mut Server, &Call<'_>) -> Outcome,
-}
-
-/// The row of a command: its name, under which the manual has the rest, and its function.
-pub(super) const fn row(name: &str, run: fn(&mut Server, &Call<'_>) -> Outcome) -> ServerCommand {
-    ServerCommand { manual: manual::named(name), run }
-}
 
 /// The server's commands; each file has its rows beside their functions.
 static TABLES: [&[ServerCommand]; 13] = [
@@ -61,7 +51,7 @@ impl CommandTable {
     /// # Panics
     /// When the manual has a command that nobody carries out.
     pub fn new(renames: &[(Vec<u8>, Vec<u8>)]) -> Result<Self, String> {
-        let engine = || engine_command::all().map(Implementation::Engine);
+        let engine = || engine_commands::all().map(Implementation::Engine);
         let server = || TABLES.iter().copied().flatten().map(Implementation::Server);
         let row = |command: &Command| {
             engine().chain(server()).find(|row| row.manual().name == command.name)
@@ -248,7 +238,7 @@ mod tests {
         for (place, command) in manual::all().enumerate() {
             assert_eq!(table.manual(place).name, command.name);
         }
-        let row_count = engine_command::all().count() + TABLES.iter().copied().flatten().count();
+        let row_count = engine_commands::all().count() + TABLES.iter().copied().flatten().count();
         assert_eq!(row_count, manual::all().count());
     }
 }

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use super::command_table::{ServerCommand, row};
+use super::server_command::{ServerCommand, row};
 use crate::base::number;
 use crate::engine::More;
 use crate::engine::command::{Call, Outcome};

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::{fs, process};
 
 use super::Server;
-use super::command_table::{ServerCommand, row};
+use super::server_command::{ServerCommand, row};
 use super::version::{
     ALLOCATOR, ARCH_BITS, DISQUE_VERSION, GIT_DIRTY, GIT_SHA1, SERVER_NAME, SERVER_VERSION,
 };
@@ -31,9 +31,9 @@ fn info(server: &mut Server, call: &Call<'_>) -> Outcome {
 }
 
 /// A section's heading, and what writes its lines.
-type Section = (&'static str, fn(&mut Text, &Server));
+type InfoSection = (&'static str, fn(&mut Text, &Server));
 
-const SECTIONS: [Section; 9] = [
+const SECTIONS: [InfoSection; 9] = [
     ("Server", server),
     ("Clients", clients),
     ("Memory", memory),

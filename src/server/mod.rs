@@ -49,6 +49,7 @@ pub mod persistence;
 pub mod ping;
 mod pipeline;
 pub mod secrets;
+pub mod server_command;
 pub mod shutdown;
 pub mod signals;
 pub mod slowlog;

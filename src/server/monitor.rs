@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::command_table::{ServerCommand, row};
+use super::server_command::{ServerCommand, row};
 use super::{Server, secrets};
 use crate::engine::command::{Call, Outcome};
 use crate::proto::quoting;

@@ -14,11 +14,11 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use super::Server;
 use super::banner;
-use super::command_table::{ServerCommand, row};
 use super::config::{AppendFsync, Config};
 use super::config_file;
 use super::lanes::empty;
 use super::latency::LatencyEvent;
+use super::server_command::{ServerCommand, row};
 use super::shutdown::RewriteFirst;
 use crate::base::ids::ClientId;
 use crate::base::reason::reason;

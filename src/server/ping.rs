@@ -1,7 +1,7 @@
 //! PING: whether the server is there.
 
 use super::Server;
-use super::command_table::{ServerCommand, row};
+use super::server_command::{ServerCommand, row};
 use crate::engine::command::{Call, Outcome};
 
 pub(super) static COMMANDS: &[ServerCommand] = &[row("ping", ping)];

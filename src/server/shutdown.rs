@@ -1,7 +1,7 @@
 //! The proper end of the server: SHUTDOWN, SIGTERM, SIGINT, DEBUG RESTART.
 
 use super::Server;
-use super::command_table::{ServerCommand, row};
+use super::server_command::{ServerCommand, row};
 use crate::engine::command::{Call, Outcome};
 use crate::engine::error::CommandError;
 use crate::engine::records::{Storage, Unwritten};

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use super::command_table::{ServerCommand, row};
+use super::server_command::{ServerCommand, row};
 use super::{Server, secrets};
 use crate::base::number;
 use crate::engine::command::{Call, Outcome};

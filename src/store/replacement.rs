@@ -227,7 +227,7 @@ fn kept_len(text: &[u8], comment: Comment) -> usize {
 
 /// A step of writing in place: bytes at a place of the file, which ends there or goes on.
 #[derive(Debug)]
-struct Step {
+struct InPlaceStep {
     at: u64,
     bytes: Vec<u8>,
     cuts: bool,
@@ -237,7 +237,7 @@ struct Step {
 const STEPS_OF_COPY: usize = 2;
 
 /// The four steps that put a text in the place of one of this length.
-fn steps(old_len: u64, text: &[u8], comment: Comment) -> [Step; 4] {
+fn steps(old_len: u64, text: &[u8], comment: Comment) -> [InPlaceStep; 4] {
     assert!(text.is_empty() || text.ends_with(b"\n"), "copies are told apart line by line");
     let text_len = text.len() as u64;
     // The copy begins a line, and lies neither in the old text nor where the new one goes.
@@ -249,14 +249,14 @@ fn steps(old_len: u64, text: &[u8], comment: Comment) -> [Step; 4] {
     append_copy(&mut copy, text, comment);
     let copy_end = old_len + copy.len() as u64;
     [
-        Step { at: old_len, bytes: copy, cuts: false },
-        Step { at: copy_end, bytes: last_line(comment), cuts: false },
-        Step { at: 0, bytes: [text, &line_ends(text_len, copy_at)].concat(), cuts: false },
-        Step { at: text_len, bytes: Vec::new(), cuts: true },
+        InPlaceStep { at: old_len, bytes: copy, cuts: false },
+        InPlaceStep { at: copy_end, bytes: last_line(comment), cuts: false },
+        InPlaceStep { at: 0, bytes: [text, &line_ends(text_len, copy_at)].concat(), cuts: false },
+        InPlaceStep { at: text_len, bytes: Vec::new(), cuts: true },
     ]
 }
 
-fn take(file: &File, step: &Step) -> io::Result<()> {
+fn take(file: &File, step: &InPlaceStep) -> io::Result<()> {
     file.write_all_at(&step.bytes, step.at)?;
     if step.cuts {
         file.set_len(step.at)?;
@@ -373,7 +373,7 @@ mod tests {
 
     /// What a file says after a step of which a crash left something: some of its bytes, or
     /// also zeros where more were to come.
-    fn crashed(rng: &mut Rng, file: &[u8], step: &Step) -> Vec<u8> {
+    fn crashed(rng: &mut Rng, file: &[u8], step: &InPlaceStep) -> Vec<u8> {
         let at = usize::try_from(step.at).expect("small");
         let mut left = file.to_vec();
         if step.cuts {
@@ -387,7 +387,7 @@ mod tests {
         left
     }
 
-    fn done(file: &mut Vec<u8>, step: &Step) {
+    fn done(file: &mut Vec<u8>, step: &InPlaceStep) {
         let at = usize::try_from(step.at).expect("small");
         file.resize(file.len().max(at + step.bytes.len()), 0);
         file[at..at + step.bytes.len()].copy_from_slice(&step.bytes);

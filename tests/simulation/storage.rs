@@ -9,7 +9,7 @@ use std::path::Path;
 
 use disque::base::rng::Rng;
 use disque::base::time::{MonoMs, Now, UnixMs};
-use disque::engine::command;
+use disque::engine::commands;
 use disque::engine::records::Storage as Health;
 use disque::engine::{Engine, More};
 use disque::manual::Flags;
@@ -246,7 +246,7 @@ impl Storage {
 
     /// Whether a command is refused because records cannot be kept at the moment.
     pub fn refuses(&self, words: &Words) -> bool {
-        let command = command::find(&words[0]).expect("a command of the engine");
+        let command = commands::find(&words[0]).expect("a command of the engine");
         self.fails() && command.manual.flags.contains(Flags::DENYOOM)
     }
 

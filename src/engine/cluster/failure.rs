@@ -20,7 +20,7 @@ use crate::base::ids::NodeId;
 use crate::engine::node_set::{ME, NodeRef};
 use crate::proto::bus::{Message, MessageFlags, NodeFlags};
 
-use super::nodes::{FailureReport, Link};
+use super::nodes::{FailureReport, OutgoingLink};
 use super::{Cluster, Context, Event, Peer};
 
 /// Nodes checked in one tick. In larger clusters it takes several to check all.
@@ -85,7 +85,7 @@ impl Cluster {
         if waited_ms > timeout_ms / 2
             && contact.link.age_ms(now).is_some_and(|age_ms| age_ms > timeout_ms)
         {
-            let was_connecting = matches!(contact.link, Link::Connecting { .. });
+            let was_connecting = matches!(contact.link, OutgoingLink::Connecting { .. });
             self.unlink(cx.out, Peer::Node(node));
             if was_connecting {
                 self.count_failed_connect(node, &"no answer");

@@ -62,13 +62,13 @@ pub(super) enum Reason {
     /// CLUSTER MEET.
     Command,
     /// A MEET of an unknown node.
-    Meet { sender: NodeId, source: Source },
+    Meet { sender: NodeId, source: SourceNetwork },
     /// A known node reported that this one is there.
     Gossip(NodeId),
 }
 
 impl Reason {
-    fn source(&self) -> Option<Source> {
+    fn source(&self) -> Option<SourceNetwork> {
         match self {
             Self::Meet { source, .. } => Some(*source),
             Self::Command | Self::Gossip(_) => None,
@@ -78,9 +78,9 @@ impl Reason {
 
 /// Where a MEET came from: an address, or of IPv6 the network that its owner has at least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Source(IpAddr);
+pub(super) struct SourceNetwork(IpAddr);
 
-impl From<IpAddr> for Source {
+impl From<IpAddr> for SourceNetwork {
     fn from(ip: IpAddr) -> Self {
         Self(match ip.to_canonical() {
             IpAddr::V6(ip) => {
@@ -202,7 +202,7 @@ impl Cluster {
     /// Ends the oldest handshake of the source that has most of those for unknown nodes.
     fn end_one_for_unknown(&mut self, cx: &mut Context<'_>) {
         let sources = || self.handshakes.values().filter_map(|other| other.reason.source());
-        let mut counts: BTreeMap<Source, usize> = BTreeMap::new();
+        let mut counts: BTreeMap<SourceNetwork, usize> = BTreeMap::new();
         sources().for_each(|source| *counts.entry(source).or_default() += 1);
         let of_unknown = self.handshakes.iter().filter_map(|(id, other)| {
             let source = other.reason.source()?;
@@ -355,7 +355,7 @@ mod tests {
 
     #[test]
     fn an_ipv6_network_is_one_source_and_a_mapped_address_is_the_one_in_it() {
-        let source = |text: &str| Source::from(text.parse::<IpAddr>().expect("an address"));
+        let source = |text: &str| SourceNetwork::from(text.parse::<IpAddr>().expect("an address"));
         assert_eq!(source("2001:db8::1"), source("2001:db8:0:0:ffff::2"));
         assert_ne!(source("2001:db8::1"), source("2001:db8:0:1::1"));
         assert_eq!(source("::ffff:10.0.0.1"), source("10.0.0.1"));

@@ -15,7 +15,7 @@ use crate::engine::outbox::{ConnectToken, LinkRequest, Outbox};
 use crate::proto::bus::GossipKind;
 
 use super::handshake::Reason;
-use super::nodes::{Contact, Link};
+use super::nodes::{Contact, OutgoingLink};
 use super::{Cluster, Context, Event, Peer};
 
 /// Connects begun in one tick, so that thousands of dead nodes do not hold up the loop.
@@ -39,10 +39,10 @@ impl Cluster {
             return;
         };
         let contact = self.contact_mut(peer);
-        let Link::Connecting { since, .. } = contact.link else {
+        let OutgoingLink::Connecting { since, .. } = contact.link else {
             unreachable!("a connect under way belongs to who requested it");
         };
-        contact.link = Link::Up { id: link, since };
+        contact.link = OutgoingLink::Up { id: link, since };
         let failed_connects = core::mem::take(&mut contact.failed_connects);
         self.links.insert(link, peer);
         let (kind, to) = match peer {
@@ -65,7 +65,7 @@ impl Cluster {
     /// A link that was requested could not be made, for the reason that is given.
     pub fn link_failed(&mut self, token: ConnectToken, reason: &dyn Display) {
         let Some(peer) = self.connects.remove(&token) else { return };
-        self.contact_mut(peer).link = Link::None;
+        self.contact_mut(peer).link = OutgoingLink::None;
         match peer {
             Peer::Node(node) => self.count_failed_connect(node, reason),
             Peer::Handshake(id) => self.report_unreachable(id, reason),
@@ -90,7 +90,7 @@ impl Cluster {
     /// A link is gone, made by this node or by the other.
     pub fn link_down(&mut self, link: LinkId) {
         if let Some(peer) = self.links.remove(&link) {
-            self.contact_mut(peer).link = Link::None;
+            self.contact_mut(peer).link = OutgoingLink::None;
         }
     }
 
@@ -121,12 +121,13 @@ impl Cluster {
     ) {
         let token = ConnectToken(self.last_token + 1);
         let contact = self.contact_mut(peer);
-        let (Some(address), Link::None, 1..) = (contact.address, &contact.link, *budget) else {
+        let (Some(address), OutgoingLink::None, 1..) = (contact.address, &contact.link, *budget)
+        else {
             return;
         };
         *budget -= 1;
         contact.ping_sent_at.get_or_insert(now);
-        contact.link = Link::Connecting { token, since: now };
+        contact.link = OutgoingLink::Connecting { token, since: now };
         self.last_token = token.0;
         self.connects.insert(token, peer);
         out.links.push(LinkRequest::Connect { token, addr: address.bus() });
@@ -135,12 +136,12 @@ impl Cluster {
     /// Gives up the link, if there is one or will be.
     pub(super) fn unlink(&mut self, out: &mut Outbox, peer: Peer) {
         match core::mem::take(&mut self.contact_mut(peer).link) {
-            Link::None => {}
-            Link::Connecting { token, .. } => {
+            OutgoingLink::None => {}
+            OutgoingLink::Connecting { token, .. } => {
                 self.connects.remove(&token);
                 out.links.push(LinkRequest::Cancel(token));
             }
-            Link::Up { id, .. } => {
+            OutgoingLink::Up { id, .. } => {
                 self.links.remove(&id);
                 out.links.push(LinkRequest::Drop(id));
             }
@@ -157,12 +158,12 @@ impl Cluster {
         let (mut up_count, mut connecting_count) = (0, 0);
         for (peer, link) in nodes.chain(handshakes) {
             match link {
-                Link::None => {}
-                Link::Connecting { token, .. } => {
+                OutgoingLink::None => {}
+                OutgoingLink::Connecting { token, .. } => {
                     connecting_count += 1;
                     assert_eq!(self.connects.get(token), Some(&peer));
                 }
-                Link::Up { id, .. } => {
+                OutgoingLink::Up { id, .. } => {
                     up_count += 1;
                     assert_eq!(self.links.get(id), Some(&peer));
                 }

@@ -79,7 +79,7 @@ impl Node {
     /// only while a connect to it is under way, and none without an address: then a majority
     /// may never form.
     pub fn is_gossiped(&self) -> bool {
-        !matches!(self.contact.link, Link::None) || self.is_failing()
+        !matches!(self.contact.link, OutgoingLink::None) || self.is_failing()
     }
 
     /// What this node thinks of it, as others are to see it.
@@ -96,7 +96,7 @@ impl Node {
 pub(super) struct Contact {
     /// `None`: nobody knows, until the node itself comes.
     pub address: Option<Address>,
-    pub link: Link,
+    pub link: OutgoingLink,
     /// When the ping that is unanswered was sent, or would have been, had there been
     /// a link.
     pub ping_sent_at: Option<MonoMs>,
@@ -137,7 +137,7 @@ impl Address {
 
 /// The link that this node makes to another one, and since when.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) enum Link {
+pub(super) enum OutgoingLink {
     #[default]
     None,
     Connecting {
@@ -150,7 +150,7 @@ pub(super) enum Link {
     },
 }
 
-impl Link {
+impl OutgoingLink {
     /// The link on which messages can go.
     pub fn up(&self) -> Option<LinkId> {
         match self {

@@ -9,9 +9,13 @@
 use std::collections::VecDeque;
 
 use super::Engine;
-use super::command::{Call, Outcome};
+use super::command::{Call, EngineCommand, Outcome};
 use super::flush::Flush;
+use crate::base::ids::ClientId;
 use crate::base::limits::SLICE_BYTES;
+use crate::base::time::Now;
+use crate::proto::reply::Resp;
+use crate::proto::request::OwnedArgs;
 
 pub mod ack;
 pub mod addjob;
@@ -21,6 +25,27 @@ pub mod hello;
 pub mod job;
 pub mod queue;
 pub mod scan;
+
+/// The engine's commands; each file has its rows beside their functions.
+static TABLES: [&[EngineCommand]; 7] = [
+    addjob::COMMANDS,
+    getjob::COMMANDS,
+    ack::COMMANDS,
+    job::COMMANDS,
+    queue::COMMANDS,
+    scan::COMMANDS,
+    cluster::COMMANDS,
+];
+
+/// Every command of the engine.
+pub fn all() -> impl Iterator<Item = &'static EngineCommand> {
+    TABLES.iter().copied().flatten()
+}
+
+/// The engine's command of a name, whatever its case.
+pub fn find(name: &[u8]) -> Option<&'static EngineCommand> {
+    all().find(|command| command.manual.name.as_bytes().eq_ignore_ascii_case(name))
+}
 
 /// A command that is not finished.
 pub enum LongCommand {
@@ -69,5 +94,25 @@ impl Engine {
         }
         self.long_commands.insert(call.client, LongCommand::Answer(rest));
         Outcome::Again
+    }
+}
+
+impl Engine {
+    /// Runs a command without a server around it: for tests, the simulator and benchmarks.
+    ///
+    /// # Panics
+    /// When the engine has no such command, or when it does not take that many arguments.
+    pub fn call_words(
+        &mut self,
+        now: Now,
+        client: ClientId,
+        resp: Resp,
+        words: &OwnedArgs,
+    ) -> Outcome {
+        let args = words.args();
+        let command = args.get(0).and_then(find);
+        let command = command.unwrap_or_else(|| panic!("{args:?} is a command of the engine"));
+        assert!(command.manual.accepts(args.len()), "{args:?} has the right number of arguments");
+        self.call(now, command, &Call { client, resp, args })
     }
 }

@@ -8,7 +8,7 @@ use crate::engine::command::{Call, Outcome};
 use crate::engine::error::CommandError;
 use crate::server::Server;
 use crate::server::client::{Client, Closing, ReplyMode};
-use crate::server::command_table::{ServerCommand, row};
+use crate::server::server_command::{ServerCommand, row};
 
 pub(in crate::server) static COMMANDS: &[ServerCommand] = &[row("client", client)];
 

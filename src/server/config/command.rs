@@ -6,8 +6,8 @@
 use crate::base::glob::{self, Case};
 use crate::base::reason::reason;
 use crate::engine::command::{Call, Outcome};
-use crate::server::command_table::{ServerCommand, row};
 use crate::server::config::directives;
+use crate::server::server_command::{ServerCommand, row};
 use crate::server::{Server, config_file};
 
 pub(in crate::server) static COMMANDS: &[ServerCommand] = &[row("config", config)];

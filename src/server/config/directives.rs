@@ -68,7 +68,7 @@ macro_rules! place {
 }
 
 /// Directives that belong together.
-pub struct Section {
+pub struct DirectiveGroup {
     pub title: &'static str,
     pub directives: &'static [Directive],
 }
@@ -120,8 +120,8 @@ const fn small_at_least(min: i64, unit: &'static str) -> ValueForm {
     ValueForm::Number { min, max: i32::MAX as i64, unit }
 }
 
-pub static SECTIONS: &[Section] = &[
-    Section {
+pub static SECTIONS: &[DirectiveGroup] = &[
+    DirectiveGroup {
         title: "Network",
         directives: &[
             row(
@@ -204,7 +204,7 @@ pub static SECTIONS: &[Section] = &[
             ),
         ],
     },
-    Section {
+    DirectiveGroup {
         title: "General",
         directives: &[
             row(
@@ -270,7 +270,7 @@ pub static SECTIONS: &[Section] = &[
             ),
         ],
     },
-    Section {
+    DirectiveGroup {
         title: "Log",
         directives: &[
             row(
@@ -317,7 +317,7 @@ pub static SECTIONS: &[Section] = &[
             ),
         ],
     },
-    Section {
+    DirectiveGroup {
         title: "Security",
         directives: &[
             row(
@@ -340,7 +340,7 @@ pub static SECTIONS: &[Section] = &[
             .when_read(|config, _| CommandNames::new(&config.rename_commands).map(|_| ())),
         ],
     },
-    Section {
+    DirectiveGroup {
         title: "Memory",
         directives: &[
             row(
@@ -376,7 +376,7 @@ pub static SECTIONS: &[Section] = &[
             ),
         ],
     },
-    Section {
+    DirectiveGroup {
         title: "Append only file",
         directives: &[
             row(
@@ -485,7 +485,7 @@ pub static SECTIONS: &[Section] = &[
             ),
         ],
     },
-    Section {
+    DirectiveGroup {
         title: "Cluster",
         directives: &[
             row(
@@ -527,7 +527,7 @@ pub static SECTIONS: &[Section] = &[
             ),
         ],
     },
-    Section {
+    DirectiveGroup {
         title: "Slow log, latency monitor and watchdog",
         directives: &[
             row(

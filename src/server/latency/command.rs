@@ -3,8 +3,8 @@
 use crate::engine::command::{Call, Outcome};
 use crate::engine::error::CommandError;
 use crate::server::Server;
-use crate::server::command_table::{ServerCommand, row};
 use crate::server::latency::doctor;
+use crate::server::server_command::{ServerCommand, row};
 
 pub(in crate::server) static COMMANDS: &[ServerCommand] = &[row("latency", latency)];
 
