@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 
-use super::condition::{MEMORY_NO_COPIES, NodeCondition};
+use super::condition::{MEMORY_SHORT, NodeCondition};
 use super::failure::Failure;
 use super::info::Info;
 use super::json;
@@ -212,9 +212,10 @@ fn node_reasons(condition: &NodeCondition) -> Vec<(Severity, String)> {
     if let Some(refusal) = refusal {
         reasons.push((Severity::Critical, refusal));
     } else if let (Some(percent), Some(max)) = (condition.memory_percent(), condition.memory_max)
-        && percent >= MEMORY_NO_COPIES
+        && percent >= MEMORY_SHORT
     {
-        let text = format!("memory {percent}% of {}: new jobs go to other nodes", human_bytes(max));
+        let max = human_bytes(max);
+        let text = format!("memory {percent}% of {max}: new jobs go to nodes that have room");
         reasons.push((Severity::Warning, text));
     }
     if let Some(text) = rewrite_failure(&condition.info) {

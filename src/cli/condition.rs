@@ -8,8 +8,9 @@ use super::table::counted;
 use crate::base::number::human_bytes;
 use crate::proto::reply_reader::Value;
 
-/// Shares of maxmemory, in percent, above which a node takes no copies, and refuses jobs.
-pub const MEMORY_NO_COPIES: u64 = 75;
+/// Shares of maxmemory, in percent, above which a node gives way to those that have room, and
+/// refuses jobs.
+pub const MEMORY_SHORT: u64 = 75;
 const MEMORY_FULL: u64 = 95;
 /// Copies of a job when ADDJOB does not say, in a cluster that has as many nodes.
 const REPLICATE_DEFAULT: usize = 3;
@@ -60,26 +61,21 @@ impl NodeCondition {
             return Some(text.to_string());
         }
         let percent = self.memory_percent().unwrap_or(0);
-        let memory = format!("memory {percent}% of {}", human_bytes(self.memory_max.unwrap_or(0)));
         if percent >= MEMORY_FULL {
-            return Some(format!("{memory}: new jobs are refused"));
+            let max = human_bytes(self.memory_max.unwrap_or(0));
+            return Some(format!("memory {percent}% of {max}: new jobs are refused"));
         }
-        let keeps_none = if self.is_leaving() {
-            Some("leaving the cluster".to_string())
-        } else {
-            (percent >= MEMORY_NO_COPIES).then_some(memory)
-        };
         let copies = self.members().count().min(REPLICATE_DEFAULT);
-        let elsewhere = if keeps_none.is_some() { copies } else { copies.saturating_sub(1) };
+        let elsewhere = if self.is_leaving() { copies } else { copies.saturating_sub(1) };
         let takers = self.members().filter(|peer| peer.takes_copies()).count();
         if elsewhere <= takers {
             return None;
         }
-        let refused = format!(
-            "new jobs are refused: {} must take a copy, and {takers} can",
+        let leaving = if self.is_leaving() { "leaving the cluster: " } else { "" };
+        Some(format!(
+            "{leaving}new jobs are refused: {} must take a copy, and {takers} can",
             counted(elsewhere as u64, "other node")
-        );
-        Some(keeps_none.map_or(refused.clone(), |reason| format!("{reason}: {refused}")))
+        ))
     }
 }
 

@@ -232,7 +232,10 @@ impl Engine {
 
     /// How short memory is from now on, see [`memory`].
     pub fn set_memory_level(&mut self, now: Now, level: u8) {
-        self.input(now, |engine| engine.memory_level = level);
+        self.input(now, |engine| {
+            engine.memory_level = level;
+            engine.cluster.set_memory_level(level);
+        });
     }
 
     /// Evicts up to `max` jobs that are picked at random among those that will not be

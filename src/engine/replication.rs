@@ -17,9 +17,11 @@
 //! error, will add its job again under another ID, and the first attempt should not be delivered
 //! beside the second.
 //!
-//! A node that takes no copies itself (memory is short, or it leaves the cluster) replicates
+//! A node that takes no copy itself (memory is short, or it leaves the cluster) replicates
 //! *externally*: when enough others have the job, one of them is asked by ENQUEUE to queue it,
-//! and the job is dropped here.
+//! and the job is dropped here. When it turns out that the others do not take it, and memory is
+//! not quite full here, this node becomes one of its holders. Not of an at-most-once job, which
+//! has one holder: another node may have it already.
 
 use crate::base::ids::{JobId, NodeId};
 use crate::base::time::MonoMs;
@@ -59,14 +61,29 @@ impl Engine {
     /// so that their copies name the new ones). Returns how many were added.
     pub(super) fn replicate(&mut self, r: JobRef, count: usize, confirm: Confirm) -> usize {
         let (mut drawn, mut added) = (0, 0);
+        let mut short_of_memory = Vec::new();
         while added < count
             && let Some(node) = self.cluster.draw_reachable(&mut self.rng, drawn)
         {
             drawn += 1;
-            if self.cluster.is_linked(node) && self.jobs.add_may_have(r, node) {
+            if self.cluster.is_short_of_memory(node) {
+                short_of_memory.push(node);
+            } else if self.cluster.is_linked(node) && self.jobs.add_may_have(r, node) {
                 added += 1;
             }
         }
+        for node in short_of_memory {
+            if added < count && self.cluster.is_linked(node) && self.jobs.add_may_have(r, node) {
+                added += 1;
+            }
+        }
+        self.send_copies(r, added, confirm);
+        added
+    }
+
+    /// Sends the job to its holders; to those that confirmed it only when it has `added` new
+    /// ones.
+    fn send_copies(&mut self, r: JobRef, added: usize, confirm: Confirm) {
         let copies = self.jobs.copies(r);
         let (done, waiting): (Vec<NodeRef>, Vec<NodeRef>) = self
             .jobs
@@ -79,7 +96,6 @@ impl Engine {
         if confirm == Confirm::No || added > 0 {
             self.send_job(r, &done, MessageFlags::NOREPLY);
         }
-        added
     }
 
     fn send_job(&mut self, r: JobRef, to: &[NodeRef], flags: MessageFlags) {
@@ -109,7 +125,7 @@ impl Engine {
         let wait = CopyWait {
             client: call.client,
             resp: call.resp,
-            copies: if self.takes_no_copies() { vec![] } else { vec![ME] },
+            copies: if self.jobs.sets().contains(&new.may_have, ME) { vec![ME] } else { vec![] },
             ask_at: self.ask_again_at(new.body.len()),
         };
         self.queues.use_name(new.queue);
@@ -123,16 +139,30 @@ impl Engine {
         self.now.mono.plus_ms(ADD_NODE_AFTER_MS + transfer_ms)
     }
 
-    /// The producer still waits: one more node is asked.
+    /// The producer still waits: one more node is asked, and when all were, this one takes the
+    /// job after all.
     pub(super) fn replicate_again(&mut self, r: JobRef) {
         let ask_at = self.ask_again_at(self.jobs[r].body.len());
         self.jobs.ask_again(r, ask_at);
-        self.replicate(r, 1, Confirm::Yes);
+        if self.replicate(r, 1, Confirm::Yes) == 0
+            && !self.jobs[r].is_at_most_once()
+            && self.may_take_copies()
+            && self.jobs.add_may_have(r, ME)
+        {
+            self.send_copies(r, 1, Confirm::Yes);
+            self.note_copy(r, ME);
+        }
     }
 
     /// GOTJOB: a node has a copy.
     pub(super) fn on_got_job(&mut self, from: NodeRef, id: JobId) {
-        let Some(r) = self.jobs.find(&id) else { return };
+        if let Some(r) = self.jobs.find(&id) {
+            self.note_copy(r, from);
+        }
+    }
+
+    /// A node has a copy of a job that waits for some, or waited.
+    fn note_copy(&mut self, r: JobRef, from: NodeRef) {
         let wanted = usize::from(self.jobs[r].repl);
         if self.jobs.add_copy(r, from).is_some_and(|copies| copies >= wanted) {
             self.replication_achieved(r);
@@ -187,7 +217,7 @@ impl Engine {
 
     /// REPLJOB: a node wants a copy kept here.
     pub(super) fn on_repl_job(&mut self, from: NodeRef, record: &JobRecord<'_>, confirm: Confirm) {
-        if self.takes_no_copies()
+        if self.takes_no_copy(record.repl)
             || self.storage == Storage::Fails
             || self.queues.find_live(record.queue).is_some_and(|queue| queue.pause.is_in())
         {
@@ -227,9 +257,15 @@ impl Engine {
         self.ack_only.contains(id) || self.jobs.find(id).is_some_and(|r| self.jobs[r].is_acked())
     }
 
-    /// Whether new jobs have to be stored elsewhere.
-    pub(super) fn takes_no_copies(&self) -> bool {
-        self.memory_level > 0 || self.cluster.is_leaving()
+    /// Whether a job that wants so many copies has to be stored elsewhere; see
+    /// [`super::memory`].
+    pub(super) fn takes_no_copy(&self, repl: u16) -> bool {
+        !self.may_take_copies()
+            || self.memory_level == 1 && self.cluster.roomy_count() >= usize::from(repl)
+    }
+
+    fn may_take_copies(&self) -> bool {
+        self.memory_level < 2 && !self.cluster.is_leaving()
     }
 
     /// Sends jobs that were fetched for another node, which becomes one of their holders.

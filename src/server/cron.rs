@@ -55,6 +55,7 @@ impl Server {
                     if self.measure_memory() == 1 {
                         self.engine.evict(self.clock.now, EVICTED_EARLY);
                     }
+                    self.log_memory_level();
                     // Its limit falls as jobs become more.
                     self.bound_unfinished();
                 }

@@ -89,6 +89,7 @@ use clock::Clock;
 use command_table::CommandTable;
 use config::Config;
 use cron::ServerTimer;
+use eviction::MemoryNews;
 use identity::Identity;
 use latency::{LatencyEvent, LatencyMonitor};
 use nodes::Nodes;
@@ -143,6 +144,7 @@ pub struct Server {
     next_client_slot: usize,
 
     read_buffer: ReadBuffer,
+    memory_news: MemoryNews,
     /// What all clients and links together have sent and is not processed yet.
     unfinished: Unfinished,
     /// Where the arguments of the current request stand; empty between requests.
@@ -233,6 +235,7 @@ impl Server {
             paused_until: MonoMs(0),
             next_client_slot: 0,
             read_buffer: ReadBuffer::new(),
+            memory_news: MemoryNews::default(),
             unfinished: Unfinished::default(),
             args: Vec::new(),
             share_started_at: Instant::now(),

@@ -284,9 +284,10 @@ impl Server {
         self.cut_tail(load, progress)?;
         let elapsed_ms = self.clock.now.mono.ms_since(load.begun_at.mono);
         log::info!(
-            "DB loaded from append only file: {}.{:03} seconds",
+            "DB loaded from append only file: {}.{:03} seconds, {} jobs",
             elapsed_ms / 1000,
-            elapsed_ms % 1000
+            elapsed_ms % 1000,
+            self.engine.job_count()
         );
         if load.restores_queues {
             log::info!("The stop was planned: jobs are in their queues again");

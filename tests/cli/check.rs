@@ -44,14 +44,26 @@ fn check_tells_the_health_in_one_line_and_a_status() {
                 "d 10.0.0.4:7711 noflags 0 0 connected\n",
                 "e 10.0.0.5:7711 noflags 0 0 connected\n",
             ]),
-            "WARNING: memory 80% of 1000B: new jobs go to other nodes",
+            "WARNING: memory 80% of 1000B: new jobs go to nodes that have room",
             1,
         ),
         (
             "used_memory:800",
             cluster(&[ME, GOOD]),
-            "CRITICAL: memory 80% of 1000B: new jobs are refused: 2 other nodes must take a copy, \
-             and 1 can",
+            "WARNING: memory 80% of 1000B: new jobs go to nodes that have room",
+            1,
+        ),
+        (
+            "used_memory:940",
+            alone.clone(),
+            "WARNING: memory 94% of 1000B: new jobs go to nodes that have room",
+            1,
+        ),
+        (
+            "used_memory:800",
+            cluster(&[ME, LOST]),
+            "CRITICAL: new jobs are refused: 1 other node must take a copy, and 0 can; 1 of 2 \
+             nodes out of reach: cccccccc 10.0.0.3:7711 failing",
             2,
         ),
         (

@@ -2,10 +2,10 @@
 
 use disque::proto::reply_reader::Value;
 
-use crate::support::{Client, TestServer, error, integer, request, status, text};
+use crate::support::{
+    Client, TestServer, array, error, eventually, integer, request, status, text,
+};
 
-const OUT_OF_MEMORY: &str = "NOREPL Not enough reachable nodes for the requested replication level, since I'm unable to hold a \
-     copy of the message for the following reason: I'm out of memory";
 const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 
 fn assert_is_job_id(reply: &Value) {
@@ -52,7 +52,7 @@ fn add_and_fetch(client: &mut Client, count: usize) -> usize {
     let pairs: Vec<(Value, Value)> = (0..count).map(|_| (client.reply(), client.reply())).collect();
     let is_taken = |pair: &&(Value, Value)| match pair {
         (Value::Status(_), Value::Array(jobs)) => jobs.len() == 1,
-        (Value::Error(reason), Value::NullArray) if reason == OUT_OF_MEMORY.as_bytes() => false,
+        (Value::Error(reason), Value::NullArray) if reason == OOM.as_bytes() => false,
         other => panic!("a job is taken and delivered, or refused: {other:?}"),
     };
     pairs.iter().filter(is_taken).count()
@@ -77,8 +77,52 @@ fn without_eviction_they_do() {
     let server = TestServer::start_with(&options);
     let mut client = server.client();
     let taken: usize = (0..200).map(|_| add_and_fetch(&mut client, 100)).sum();
-    assert!((5_000..15_000).contains(&taken), "{taken} jobs of 1000 bytes within 16 MB");
-    assert_eq!(client.call("ADDJOB q body 0"), error(OUT_OF_MEMORY));
+    assert!((9_000..16_000).contains(&taken), "{taken} jobs of 1000 bytes within 16 MB");
+    assert_eq!(client.call("ADDJOB q body 0"), error(OOM));
+    let info = text(client.call("INFO memory"));
+    let used = info.lines().find_map(|line| line.strip_prefix("used_memory:"));
+    let used: u64 = used.expect("a field").parse().expect("a number");
+    assert!(used > (16 << 20) / 100 * 94, "a node alone takes jobs up to 95 %, not {used} bytes");
+}
+
+/// What the log says of memory, oldest first.
+fn memory_news(log: &str) -> Vec<&str> {
+    let texts =
+        log.lines().filter_map(|line| line.split_once(" Memory is ")?.1.split_once([',', ':']));
+    texts.map(|(text, _)| text).collect()
+}
+
+#[test]
+fn the_log_at_notice_says_once_that_memory_is_short_or_full_and_no_more() {
+    let options =
+        ["--loglevel", "notice", "--maxmemory", "16mb", "--maxmemory-policy", "noeviction"];
+    let server = TestServer::start_with(&options);
+    let mut client = server.client();
+    assert_eq!(memory_news(&server.log()), [""; 0]);
+    let is_full = |reply: &Value| *reply == error(OOM);
+    let mut count = 0;
+    while !is_full(&client.call_words(&[b"ADDJOB", b"q", &[b'x'; 1000], b"0"])) {
+        count += 1;
+    }
+    let told = ["short", "full"];
+    assert_eq!(memory_news(&server.log()), told);
+    // Whoever drains and adds at the limit is refused now and then, and the log is not told.
+    let mut refused = 0;
+    for _ in 0..100 {
+        let job = array(array(client.call("GETJOB FROM q"))[0].clone());
+        let dropped = client.call_words(&[b"DELJOB", text(job[1].clone()).as_bytes()]);
+        assert_eq!(dropped, Value::Integer(1));
+        for _ in 0..3 {
+            let reply = client.call_words(&[b"ADDJOB", b"q", &[b'x'; 1000], b"0"]);
+            refused += usize::from(is_full(&reply));
+        }
+    }
+    assert!(refused > 100, "{refused} of 300 jobs were refused");
+    assert_eq!(memory_news(&server.log()), told);
+    client.ok("DEBUG FLUSHALL");
+    let log = eventually(|| server.log(), |log| memory_news(log).len() > 2);
+    assert_eq!(memory_news(&log), ["short", "full", "not short any more"]);
+    assert!(count > 9_000, "{count} jobs of 1000 bytes within 16 MB");
 }
 
 #[cfg(target_os = "linux")]

@@ -136,13 +136,13 @@ impl Run {
         let now = self.sim.now_ms;
         let is_paused = matches!(self.paused.get(queue), Some(&("in" | "all")));
         match self.call(&words) {
-            Value::Error(text) if self.memory_level > 0 => {
+            Value::Error(text) if self.memory_level > 1 => {
                 assert!(text.starts_with(b"NOREPL"), "memory is short: {}", text.escape_ascii());
             }
             Value::Error(text) if is_paused => {
                 assert!(text.starts_with(b"PAUSED"), "{queue} is paused: {}", text.escape_ascii());
             }
-            Value::Status(id) if self.memory_level == 0 && !is_paused => {
+            Value::Status(id) if self.memory_level < 2 && !is_paused => {
                 let story =
                     Story::new(queue, now, retry_secs * 1000, delay_secs * 1000, ttl_secs * 1000);
                 let earlier = self.stories.insert(id, story);

@@ -83,6 +83,7 @@ impl Cluster {
             Some(_) => Abilities::STANDING_ASKS.with(Abilities::KNOWS_RECEIVER),
             None => Abilities::STANDING_ASKS,
         };
+        let abilities = abilities.with(self.memory);
         let header = self.header(MessageFlags::NONE, abilities);
         let frames = &mut cx.out.frames;
         let start = frames.bytes.len();

@@ -173,6 +173,8 @@ pub struct Cluster {
     is_unsaved: bool,
     /// Warnings that two servers use one ID.
     twin_warnings: Allowance,
+    /// [`Abilities::SHORT_OF_MEMORY`] when that is so.
+    memory: Abilities,
 }
 
 impl Cluster {
@@ -200,6 +202,7 @@ impl Cluster {
             events: VecDeque::new(),
             is_unsaved: false,
             twin_warnings: Allowance::new(1, TWIN_WARNING_PERIOD_MS),
+            memory: Abilities::NONE,
         }
     }
 

@@ -237,6 +237,21 @@ impl Cluster {
         self.reachable.len()
     }
 
+    /// Whether a node said that its memory is short. C nodes do not say it.
+    pub fn is_short_of_memory(&self, node: NodeRef) -> bool {
+        self.is_able(node, Abilities::SHORT_OF_MEMORY)
+    }
+
+    /// How many nodes may get new copies of jobs and are not short of memory.
+    pub fn roomy_count(&self) -> usize {
+        self.reachable.iter().filter(|node| !self.is_short_of_memory(**node)).count()
+    }
+
+    /// Takes note of this node's memory level, which peers learn with the next ping.
+    pub fn set_memory_level(&mut self, level: u8) {
+        self.memory = if level > 0 { Abilities::SHORT_OF_MEMORY } else { Abilities::NONE };
+    }
+
     /// Draws one of the nodes that may get new copies of jobs, when `drawn` of them were drawn
     /// already, one after the other: none comes twice.
     pub fn draw_reachable(&mut self, rng: &mut Rng, drawn: usize) -> Option<NodeRef> {

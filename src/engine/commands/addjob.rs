@@ -49,11 +49,12 @@ struct AddJob<'a> {
 pub fn addjob(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     let request = parse(engine, call)?;
     let queue = engine.queues.find(request.queue);
-    check(engine, &request, queue)?;
-    let new = describe(engine, &request, queue);
-    let id = new.id;
-    let is_external = engine.takes_no_copies();
+    let is_external = engine.takes_no_copy(request.repl);
     let copies_elsewhere = usize::from(request.repl) - usize::from(!is_external);
+    check(engine, &request, queue, copies_elsewhere)?;
+    let may_have = if is_external { NodeSet::default() } else { NodeSet::me() };
+    let new = describe(engine, &request, queue, may_have);
+    let id = new.id;
     if copies_elsewhere == 0 && request.delay_secs == 0 {
         let r = engine.register_queued(new);
         engine.log_loadjob(r);
@@ -126,17 +127,17 @@ fn parse<'a>(engine: &Engine, call: &'a Call<'_>) -> Result<AddJob<'a>, CommandE
     })
 }
 
-/// Whether the job can be taken now.
+/// Whether the job can be taken now. Of its copies, as many as given have to be on other nodes.
 fn check(
     engine: &Engine,
     request: &AddJob<'_>,
     queue: Option<QueueRef>,
+    copies_elsewhere: usize,
 ) -> Result<(), CommandError> {
-    let external = engine.takes_no_copies();
-    let needed = usize::from(request.repl) - usize::from(!external);
+    let is_external = copies_elsewhere == usize::from(request.repl);
     let reachable = engine.cluster.reachable_count();
-    if needed > reachable {
-        if external && needed - 1 == reachable {
+    if copies_elsewhere > reachable {
+        if is_external && copies_elsewhere - 1 == reachable {
             return Err(CommandError::NotEnoughNodesWithoutMe(if engine.cluster.is_leaving() {
                 "I'm leaving the cluster"
             } else {
@@ -157,7 +158,12 @@ fn check(
 }
 
 /// The job that is asked for, as it begins.
-fn describe(engine: &mut Engine, request: &AddJob<'_>, queue: Option<QueueRef>) -> NewJob {
+fn describe(
+    engine: &mut Engine,
+    request: &AddJob<'_>,
+    queue: Option<QueueRef>,
+    may_have: NodeSet,
+) -> NewJob {
     let now = engine.now;
     let random = engine.rng.bytes();
     let me = engine.cluster.my_id();
@@ -178,6 +184,6 @@ fn describe(engine: &mut Engine, request: &AddJob<'_>, queue: Option<QueueRef>) 
         nack_count: 0,
         delivery_count: 0,
         flags: JobFlags::default(),
-        may_have: if engine.takes_no_copies() { NodeSet::default() } else { NodeSet::me() },
+        may_have,
     }
 }

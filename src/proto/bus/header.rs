@@ -119,6 +119,9 @@ impl Abilities {
     pub const STANDING_ASKS: Self = Self(1);
     /// It says with each heartbeat whether it knows the node that it is sent to, by this bit.
     pub const KNOWS_RECEIVER: Self = Self(2);
+    /// It says with each heartbeat that its memory is short, by this bit: it gives way to nodes
+    /// that have more. Far from the others, whose numbers are given in turn.
+    pub const SHORT_OF_MEMORY: Self = Self(1 << 15);
 
     /// These, and others too.
     pub const fn with(self, others: Self) -> Self {

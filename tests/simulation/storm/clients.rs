@@ -32,6 +32,7 @@ impl Storm {
              DELAY {delay_secs} TTL {ttl_secs}{}",
             if is_async { " ASYNC" } else { "" }
         );
+        // At level 1 that depends on the others.
         let keeps_a_copy = self.memory_levels[n] == 0 && !self.leaving[n];
         let copies = match (is_async, keeps_a_copy) {
             (false, _) => replicate,
