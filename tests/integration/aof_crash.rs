@@ -127,9 +127,12 @@ fn a_disk_that_was_full_gets_room_again_and_everything_is_in_the_file_once() {
     assert!(matches!(&fetched, Value::Array(jobs) if jobs.len() == 10), "{fetched:?}");
     assert_eq!(integer(client.call(&format!("ACKJOB {}", ended.join(" ")))), ended.len() as i64);
     assert_eq!(client.call("PING"), full);
+    let told = |text: &str| server.log().matches(text).count();
+    assert_eq!(told("Error writing to the AOF file: File too large"), 1);
     server.limit_files(libc::RLIM_INFINITY);
     eventually(|| client.call("PING"), |reply| *reply == status("PONG"));
     assert!(text(client.call("INFO persistence")).contains("aof_last_write_status:ok\r\n"));
+    assert_eq!(told("AOF write error looks solved, Disque can write again."), 1);
     let late = text(client.call("ADDJOB q late 0 RETRY 3600"));
     server.stop_by(libc::SIGKILL);
     let counts = beginnings(&server);
@@ -137,6 +140,10 @@ fn a_disk_that_was_full_gets_room_again_and_everything_is_in_the_file_once() {
     server.start_again(&options);
     let mut client = server.client();
     wait_until_loaded(&mut client);
+    let loaded = format!(" seconds, {} jobs", kept.len() + 1);
+    let log = server.log();
+    let line = log.lines().find(|line| line.contains("DB loaded from append only file: "));
+    assert!(line.is_some_and(|line| line.ends_with(&loaded)), "{log}");
     assert!(ended.iter().all(|id| !is_known(&mut client, id)));
     assert!(kept.iter().chain([&late]).all(|id| is_known(&mut client, id)));
 }
@@ -155,6 +162,9 @@ fn nodes_conf_is_saved_when_the_disk_has_room_again() {
     assert_eq!(saved(&server), before, "what cannot be replaced stays whole");
     server.limit_files(libc::RLIM_INFINITY);
     eventually(|| saved(&server), |text| text.contains(&id));
+    // Until then the log took no line either.
+    let told = || server.log().matches("nodes.conf is saved again").count();
+    eventually(told, |&count| count == 1);
     server.stop_by(libc::SIGKILL);
     server.start_again(&[]);
     assert_eq!(server.client().call("CLUSTER MYID"), bulk(&id));

@@ -67,6 +67,8 @@ fn a_server_that_is_told_to_end_finds_its_queues_as_they_were() {
         assert_eq!(state(&mut client, &once), bulk("queued"), "{end}");
         assert_eq!(state(&mut client, &delivered), Value::NullBulk, "{end}");
     }
+    assert_eq!(server.log().matches("The queues are left to the next start").count(), 4);
+    assert_eq!(server.log().matches("The stop was planned: jobs are in their queues").count(), 4);
     assert!(matches!(client.call("GETJOB FROM once"), Value::Array(_)));
     server.stop_by(libc::SIGTERM);
     let mut client = start_again(&mut server, &OPTIONS);
