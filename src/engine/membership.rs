@@ -38,6 +38,7 @@ impl Engine {
         log_event(&self.cluster, event);
         match event {
             Event::Joined(node) => self.resend_acks(node),
+            Event::Acquainted(_) => self.link_count += 1,
             Event::LinkUp(node) => {
                 self.resend_acks(node);
                 self.link_count += 1;
@@ -76,7 +77,7 @@ impl Engine {
 fn log_event(cluster: &Cluster, event: Event) {
     let name = |node| cluster.name(node);
     match event {
-        Event::LinkUp(_) => {}
+        Event::LinkUp(_) | Event::Acquainted(_) => {}
         Event::Joined(node) => info!("Node {} joined the cluster.", name(node)),
         Event::PossiblyFailing(node) => {
             info!("Node {} does not answer: it gets no jobs until it does.", name(node));

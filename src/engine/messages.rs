@@ -130,6 +130,10 @@ impl Engine {
         }
         let Some(r) = self.jobs.find(&id) else { return };
         self.jobs.add_may_have(r, from);
+        if why == Postponed::Working && self.jobs[r].is_at_most_once() {
+            // As with the command, and differs from C: it would never be queued again.
+            return;
+        }
         if why == Postponed::Working || self.outranks_me(from, r) {
             self.dequeue(r);
         } else if self.jobs[r].is_queued() {

@@ -110,7 +110,8 @@ pub struct Engine {
     memory_level: u8,
     storage: Storage,
     last_ctime: u64,
-    /// Links made to nodes so far: what was asked of them before may be unknown to some.
+    /// Counts links that came up and nodes that came to know this one. A standing ask that was
+    /// sent at a lower count is sent again.
     link_count: u64,
 }
 

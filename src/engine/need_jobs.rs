@@ -17,10 +17,10 @@ use std::collections::BTreeMap;
 use crate::base::time::MonoMs;
 use crate::proto::bus::{Abilities, Message, MessageFlags};
 
-use super::Engine;
 use super::node_set::NodeRef;
 use super::queue::{QueueEntry, QueueRef};
 use super::your_jobs::ASK_VALID_MS;
+use super::{Engine, Storage};
 
 const ASK_MIN: u64 = 5;
 const ASK_MAX: u64 = 100;
@@ -157,10 +157,16 @@ impl Imports {
 }
 
 impl Engine {
+    /// Whether other nodes are asked for jobs. A disk that takes no records would have those
+    /// that come kept in memory until it does, without a limit.
+    fn may_ask_for_jobs(&self) -> bool {
+        !self.cluster.is_alone() && !self.cluster.is_leaving() && self.storage != Storage::Fails
+    }
+
     /// Asks other nodes for jobs of a live queue, as often as its waits allow.
     pub(super) fn need_jobs(&mut self, q: QueueRef, need: Need) {
         let now = self.now.mono;
-        if self.cluster.is_alone() || self.cluster.is_leaving() {
+        if !self.may_ask_for_jobs() {
             return;
         }
         let entry = &mut self.queues[q];
@@ -204,7 +210,7 @@ impl Engine {
     /// Clients wait for a queue: the able nodes are asked, unless what they know will do.
     pub(super) fn keep_asking(&mut self, q: QueueRef) {
         let now = self.now.mono;
-        if self.cluster.is_alone() || self.cluster.is_leaving() {
+        if !self.may_ask_for_jobs() {
             return;
         }
         let Some(queue) = self.queues[q]

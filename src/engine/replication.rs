@@ -195,7 +195,8 @@ impl Engine {
         self.log_loadjob(r);
     }
 
-    /// Tells one of the nodes that have a copy to queue the job, after its delay.
+    /// Tells one of the nodes that have a copy to queue the job, after its delay. Nothing is sent
+    /// when all links to them are down.
     pub(super) fn enqueue_elsewhere(&mut self, r: JobRef, holders: &[NodeRef]) {
         let linked: Vec<NodeRef> =
             holders.iter().copied().filter(|node| self.cluster.is_linked(*node)).collect();
@@ -216,19 +217,18 @@ impl Engine {
     }
 
     /// REPLJOB: a node wants a copy kept here.
+    ///
+    /// What is here already is confirmed whatever may keep new copies out: the producer waits for
+    /// no more than that, and the job's other holders have to be known. Differs from C, where
+    /// memory that is short comes first.
     pub(super) fn on_repl_job(&mut self, from: NodeRef, record: &JobRecord<'_>, confirm: Confirm) {
-        if self.takes_no_copy(record.repl)
-            || self.storage == Storage::Fails
-            || self.queues.find_live(record.queue).is_some_and(|queue| queue.pause.is_in())
-        {
-            return;
-        }
         if self.is_acked_here(&record.id) {
             self.send_set_ack(from, record.id);
             return;
         }
         match self.jobs.find(&record.id) {
             Some(r) => self.add_holders(r, record.nodes),
+            None if self.refuses_copies(record.queue) => return,
             None => {
                 let mut new = self.describe_copy(record);
                 new.flags = new.flags.with(JobFlags::BROADCAST_QUEUED);
@@ -241,6 +241,14 @@ impl Engine {
             let message = Message::GotJob(record.id);
             self.cluster.send(&mut self.out, &[from], MessageFlags::NONE, &message);
         }
+    }
+
+    /// Whether no new copies of a queue's jobs are taken. Above 75 % of the memory they are: who
+    /// is able asks nodes with room first, and has reasons when it asks this one.
+    fn refuses_copies(&self, queue: &[u8]) -> bool {
+        !self.may_take_copies()
+            || self.storage == Storage::Fails
+            || self.queues.find_live(queue).is_some_and(|queue| queue.pause.is_in())
     }
 
     /// Adds the known ones among these nodes to those that may have the job.

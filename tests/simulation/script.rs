@@ -30,6 +30,7 @@
 //! > evict A 10                 evicts so many jobs, answers how many there were
 //! > noeviction A               maxmemory-policy noeviction
 //! > flush A                    DEBUG FLUSHALL
+//! > disk A full                it takes no more; `works` again
 //! ```
 //!
 //! Doing to the network and the machines what happens to them:
@@ -65,6 +66,7 @@ use disque::proto::reply::Resp;
 use disque::proto::reply_reader::Value;
 
 use crate::cluster::Sim;
+use crate::disk::Faults;
 use crate::node::Words;
 use crate::storage::{AppendOnly, Crash};
 
@@ -174,6 +176,11 @@ impl Player {
                 let engine = &mut self.sim.nodes[node_of(&word(1))].engine;
                 let config = EngineConfig { eviction: Eviction::None, ..engine.config().clone() };
                 engine.set_config(now, config);
+            }
+            "disk" => {
+                let room = (word(2) == "full").then_some(0);
+                let faults = Faults { room, ..Faults::default() };
+                self.sim.nodes[node_of(&word(1))].storage.disk.set_faults(faults);
             }
             "flush" => self.sim.flush(node_of(&word(1))),
             "meet" => self.sim.meet_all(),

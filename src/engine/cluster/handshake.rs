@@ -285,6 +285,7 @@ impl Cluster {
         }
         if *pings >= PINGS_OF_ACQUAINTANCE || node.abilities.contains(Abilities::KNOWS_RECEIVER) {
             node.introduction = Introduction::Done;
+            self.events.push_back(Event::Acquainted(from));
         }
     }
 

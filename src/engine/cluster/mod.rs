@@ -101,6 +101,8 @@ pub struct Context<'a> {
 pub enum Event {
     /// A node completed its handshake. There is a link to it.
     Joined(NodeRef),
+    /// A node that joined knows this one, and from now on attends to what it is sent.
+    Acquainted(NodeRef),
     /// There is a link again to a node that was known before.
     LinkUp(NodeRef),
     /// A node does not answer this one.

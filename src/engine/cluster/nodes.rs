@@ -242,9 +242,10 @@ impl Cluster {
         self.is_able(node, Abilities::SHORT_OF_MEMORY)
     }
 
-    /// How many nodes may get new copies of jobs and are not short of memory.
+    /// How many nodes can be sent new copies of jobs now and are not short of memory.
     pub fn roomy_count(&self) -> usize {
-        self.reachable.iter().filter(|node| !self.is_short_of_memory(**node)).count()
+        let has_room = |node: NodeRef| self.is_linked(node) && !self.is_short_of_memory(node);
+        self.reachable.iter().filter(|node| has_room(**node)).count()
     }
 
     /// Takes note of this node's memory level, which peers learn with the next ping.

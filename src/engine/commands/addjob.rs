@@ -63,8 +63,10 @@ pub fn addjob(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
         return Ok(Outcome::Blocked);
     } else {
         let r = engine.register(new);
-        if copies_elsewhere > 0 {
-            engine.replicate(r, copies_elsewhere, Confirm::No);
+        let sent = engine.replicate(r, copies_elsewhere, Confirm::No);
+        if is_external && sent == 0 {
+            engine.forget(r);
+            return Err(CommandError::NotEnoughNodes);
         }
         if is_external {
             let holders = engine.jobs.may_have(r).to_vec();
