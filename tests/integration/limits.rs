@@ -99,6 +99,43 @@ fn a_keepalive_longer_than_the_system_counts_keeps_nobody_out() {
     assert_eq!(client.call("PING"), status("PONG"));
 }
 
+/// After how long the system probes a connection that is silent, in seconds, as it counts down.
+/// `None`: never.
+#[cfg(target_os = "linux")]
+fn probed_after_secs(server: &TestServer, client: &std::net::TcpStream) -> Option<u64> {
+    let port = |port: u16| format!(":{port:04X}");
+    let client = port(client.local_addr().expect("an open socket").port());
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("it is there on Linux");
+    let fields = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let ours = |fields: &Vec<&str>| {
+        fields[1].ends_with(&port(server.port())) && fields[2].ends_with(&client)
+    };
+    let fields = fields.skip(1).find(ours).expect("the server's end of the connection");
+    // The timer that runs (2 is that of keepalive) and its rest in hundredths of a second.
+    let (timer, rest) = fields[5].split_once(':').expect("a timer and its rest");
+    (timer == "02").then(|| u64::from_str_radix(rest, 16).expect("a hex number").div_ceil(100))
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_silent_client_is_probed_after_five_minutes_unless_told_otherwise() {
+    for (options, expected) in [(&[][..], 290..=300), (&["--tcp-keepalive", "60"][..], 50..=60)] {
+        let server = TestServer::start_with(options);
+        let stream = server.connect();
+        let mut client = Client::over(stream.try_clone().expect("a descriptor is free"));
+        assert_eq!(client.call("PING"), status("PONG"));
+        eventually(
+            || probed_after_secs(&server, &stream),
+            |secs| secs.is_some_and(|secs| expected.contains(&secs)),
+        );
+    }
+    let server = TestServer::start_with(&["--tcp-keepalive", "0"]);
+    let stream = server.connect();
+    let mut client = Client::over(stream.try_clone().expect("a descriptor is free"));
+    assert_eq!(client.call("PING"), status("PONG"));
+    eventually(|| probed_after_secs(&server, &stream), Option::is_none);
+}
+
 #[test]
 fn a_monitor_that_never_reads_is_closed_at_its_limit() {
     const MONITOR_MAX: usize = 32 * MIB;

@@ -179,9 +179,13 @@ pub static SECTIONS: &[DirectiveGroup] = &[
                 ValueForm::SecondsOrYesNo { max: i32::MAX as i64 },
                 LIVE,
                 place!(tcp_keepalive_secs),
-                "Seconds after which a silent client's connection is probed, so that dead peers \
-                 are noticed and firewalls keep the connection open; 0 sends no probes. A good \
-                 value is 60. Linux takes 32767 at most, which is what higher values mean.",
+                // Differs from C, where it is 0: the consumer of a host that vanished would be
+                // kept for ever, and swallow the next job of its queue.
+                "Seconds after which a silent client's connection is probed, so that those of hosts \
+                 that vanished are closed, after twice as long, and firewalls keep the others \
+                 open; 0 sends no probes. A consumer that is gone and still waits swallows the next \
+                 job of its queue until its retry. Linux takes 32767 at most, which is what higher \
+                 values mean.",
             ),
             row(
                 "maxclients",

@@ -111,7 +111,7 @@ impl Default for Config {
             unixsocket: None,
             unixsocketperm: 0,
             timeout_secs: 0,
-            tcp_keepalive_secs: 0,
+            tcp_keepalive_secs: 300,
             maxclients: 10_000,
             client_output_buffer_limit: OutputLimit::default(),
             loglevel: LogLevel::Notice,
