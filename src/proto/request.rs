@@ -165,6 +165,10 @@ pub enum RequestError {
     UnauthenticatedCount,
     /// Over [`limits::UNAUTHENTICATED_BULK_MAX`].
     UnauthenticatedBulkLength,
+    /// Not a request but one of HTTP: from a web page, it may be an attack.
+    Http,
+    /// Not a request but the beginning of TLS.
+    Tls,
     /// The arguments together are over [`limits::QUERY_BUFFER_MAX`]. The C server closes
     /// the connection without a word.
     QueryTooBig,
@@ -188,6 +192,8 @@ impl fmt::Display for RequestError {
             // Both as Redis has them; C has no such limits.
             Self::UnauthenticatedCount => f.write_str("unauthenticated multibulk length"),
             Self::UnauthenticatedBulkLength => f.write_str("unauthenticated bulk length"),
+            Self::Http => f.write_str("this looks like HTTP"),
+            Self::Tls => f.write_str("this looks like TLS"),
             Self::QueryTooBig => f.write_str("too big query"),
         }
     }
@@ -203,6 +209,21 @@ pub enum Sender {
     /// Up to [`limits::UNAUTHENTICATED_ARGUMENTS_MAX`] arguments of up to
     /// [`limits::UNAUTHENTICATED_BULK_MAX`] bytes.
     Unauthenticated,
+}
+
+/// Gives the name of the request at the beginning of `input`.
+///
+/// `None`: it is not there, and [`RequestParser::parse`] finds no whole request either.
+pub fn name(input: &[u8]) -> Option<&[u8]> {
+    if input.first() != Some(&b'*') {
+        let line_end = memchr::memchr(b'\n', input)?;
+        let line = input.get(..line_end)?.trim_ascii();
+        return line.split(u8::is_ascii_whitespace).next().filter(|name| !name.is_empty());
+    }
+    let Ok(Begin::Array(array)) = Array::begin(input, Sender::Authenticated) else { return None };
+    let rest = input.get(array.at..)?;
+    let (len, line_len) = read_bulk_line(rest, Sender::Authenticated).ok()??;
+    rest.get(line_len..line_len + len)
 }
 
 /// The parser of one client.
@@ -258,6 +279,7 @@ impl RequestParser {
                 Begin::Empty { consumed } => return Ok(Parsed::Empty { consumed }),
                 Begin::Incomplete => return Ok(Parsed::Incomplete { missing: 1 }),
             },
+            Some(_) if input.starts_with(TLS_HANDSHAKE) => return Err(RequestError::Tls),
             Some(_) => return parse_inline(input, args),
         };
         match array.read_arguments(input, args, sender)? {
@@ -417,6 +439,27 @@ fn parse_length(text: &[u8]) -> Option<i64> {
     }
 }
 
+/// What TLS of any version begins with: a record of the kind handshake, and the first byte of
+/// its version.
+const TLS_HANDSHAKE: &[u8] = &[22, 3];
+
+/// Whether a line is one of an HTTP request.
+///
+/// Of a page in somebody's browser the body may be anything, so the connection has to be closed
+/// before that. The request line has a target that begins with a slash and a version, or else
+/// the method is POST, or there is the header `Host` at least, as all of today's browsers send
+/// it. The last two are all that Redis knows.
+fn is_http(words: &[Vec<u8>]) -> bool {
+    let begins = |word: &[u8], start: &[u8]| {
+        word.get(..start.len()).is_some_and(|head| head.eq_ignore_ascii_case(start))
+    };
+    match words {
+        [_, target, version] if begins(target, b"/") && begins(version, b"HTTP/") => true,
+        [first, ..] => first.eq_ignore_ascii_case(b"post") || begins(first, b"host:"),
+        [] => false,
+    }
+}
+
 /// Parses a line of words, ended by LF or CRLF.
 ///
 /// Differs from C: a bare LF does not take the byte after it along, because `PING\nPING\n`
@@ -436,6 +479,9 @@ fn parse_inline(input: &mut [u8], args: &mut Vec<ArgRange>) -> Result<Parsed, Re
     let words = quoting::split(line).map_err(|_| RequestError::UnbalancedQuotes)?;
     if words.is_empty() {
         return Ok(Parsed::Empty { consumed });
+    }
+    if is_http(&words) {
+        return Err(RequestError::Http);
     }
     let mut at = 0;
     for word in &words {
@@ -572,6 +618,54 @@ mod tests {
     }
 
     #[test]
+    fn http_and_tls_are_told_from_requests() {
+        for text in [
+            &b"POST x\r\n"[..],
+            b"Post\n",
+            b"GET / HTTP/1.0\r\n",
+            b"delete /x http/2\r\n",
+            b"Host: x\r\n",
+            b"HOST:x\r\n",
+        ] {
+            assert_eq!(error_of(text), "Protocol error: this looks like HTTP");
+        }
+        for text in [&b"\x16\x03\x01"[..], b"\x16\x03\n"] {
+            assert_eq!(error_of(text), "Protocol error: this looks like TLS");
+        }
+        for text in [
+            &b"POSTS x\r\n"[..],
+            b"QPEEK / 1\r\n",
+            b"GETJOB FROM HTTP/1.1\r\n",
+            b"*1\r\n$4\r\nPOST\r\n",
+            b"hosts\r\n",
+            b"\x16\x04\n",
+        ] {
+            assert_eq!(parse_text(text).len(), 1);
+        }
+        assert_eq!(parse_text(b"\x16").len(), 0);
+    }
+
+    #[test]
+    fn a_name_is_found_as_soon_as_it_is_there() {
+        let long = [&b"*1000\r\n$6\r\nACKJOB\r\n"[..], &b"$1\r\nx\r\n".repeat(999)].concat();
+        for (text, expected) in [
+            (&b""[..], None),
+            (b"*2\r\n$4\r\nQLE", None),
+            (b"*2\r\n$4\r\nQLEN", Some("QLEN")),
+            (&long, Some("ACKJOB")),
+            (b"*0\r\n*1\r\n$4\r\nPING\r\n", None),
+            (b"*x\r\n", None),
+            (b"PING", None),
+            (b" PING a\nQLEN q\n", Some("PING")),
+            (b"PING\r\n", Some("PING")),
+            (b" \r\nPING\r\n", None),
+        ] {
+            let expected = expected.map(str::as_bytes);
+            assert_eq!(name(text), expected, "{}", text.escape_ascii());
+        }
+    }
+
+    #[test]
     fn requests_before_an_error_are_given_first() {
         let (requests, _) = parse_pieces([&b"PING\r\n*x\r\n"[..]]).expect_err("the second is bad");
         assert_eq!(requests, [[b"PING".to_vec()]]);
@@ -659,6 +753,17 @@ mod tests {
             }
             text.extend_from_slice(b"\r\n");
             prop_assert_eq!(parse_pieces(text.chunks(1)), Ok(vec![request]));
+        }
+
+        #[test]
+        fn no_request_is_whole_before_it_has_a_name(
+            text in prop::collection::vec(prop::sample::select(&b"*1$4\r\n\r\n\"' xPING"[..]), 0..30),
+        ) {
+            let name = name(&text).map(<[u8]>::to_vec);
+            let parsed = RequestParser::default()
+                .parse(&mut text.clone(), &mut Vec::new(), Sender::Authenticated);
+            let is_whole = matches!(parsed, Ok(Parsed::Request { .. }));
+            prop_assert!(name.is_some() || !is_whole);
         }
 
         #[test]

@@ -14,6 +14,7 @@
 //! | module | what it is about |
 //! |---|---|
 //! | [`client`], `pipeline` | a client, from its arrival to its end; its requests |
+//! | `other_protocols` | what is no request |
 //! | [`command_table`], `gates`, `eviction` | which commands there are, and what lets them run |
 //! | `bus` | links to other nodes |
 //! | `lanes`, [`persistence`], [`nodes`], `working_dir` | what the engine emitted goes out, and to where |
@@ -45,6 +46,7 @@ pub mod logger;
 pub mod memory_check;
 pub mod monitor;
 pub mod nodes;
+mod other_protocols;
 pub mod persistence;
 pub mod ping;
 mod pipeline;
@@ -93,6 +95,7 @@ use eviction::MemoryNews;
 use identity::Identity;
 use latency::{LatencyEvent, LatencyMonitor};
 use nodes::Nodes;
+use other_protocols::OtherProtocols;
 use persistence::Persistence;
 use shutdown::RewriteFirst;
 use signals::Termination;
@@ -141,6 +144,7 @@ pub struct Server {
     /// Whether somebody could not be accepted for want of a file descriptor.
     is_starved: bool,
     paused_until: MonoMs,
+    other_protocols: OtherProtocols,
     next_client_slot: usize,
 
     read_buffer: ReadBuffer,
@@ -233,6 +237,7 @@ impl Server {
             closing: Vec::new(),
             is_starved: false,
             paused_until: MonoMs(0),
+            other_protocols: OtherProtocols::default(),
             next_client_slot: 0,
             read_buffer: ReadBuffer::new(),
             memory_news: MemoryNews::default(),

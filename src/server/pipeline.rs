@@ -224,6 +224,7 @@ impl Server {
                     let mut reply = self.engine.out.replies.to(id, client.resp);
                     reply.error(format!("ERR {error}"));
                     *consumed = input.len();
+                    self.report_other_protocol(id, error);
                     self.close_later(id, Closing::AfterReply);
                     break Halt::Held;
                 }
