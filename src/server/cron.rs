@@ -102,8 +102,8 @@ impl Server {
         }
     }
 
-    /// Executes nothing of any client for a while. A pause that is already there ends no
-    /// sooner for it.
+    /// Executes nothing of any client for a while but what may end the pause. A pause that is
+    /// already there ends no sooner for it.
     pub(super) fn pause_clients(&mut self, pause_ms: u64) {
         self.paused_until = self.paused_until.max(self.clock.now.mono.plus_ms(pause_ms));
         self.timers.once(ServerTimer::Unpause, self.paused_until.0);
@@ -113,8 +113,10 @@ impl Server {
         self.paused_until > self.clock.now.mono
     }
 
-    fn unpause_clients(&mut self) {
+    /// Goes on with what clients sent meanwhile.
+    pub(super) fn unpause_clients(&mut self) {
         self.paused_until = MonoMs(0);
+        self.timers.cancel(ServerTimer::Unpause);
         let waiting = |client: &&Client| client.is_readable || client.is_pending;
         let ids: Vec<ClientId> =
             self.clients.iter().filter(waiting).map(|client| client.id).collect();

@@ -28,7 +28,7 @@ use crate::engine::command::{Call, Outcome};
 use crate::engine::outbox::Segment;
 use crate::manual::Flags;
 use crate::net::input::{Processed, Received, Taken};
-use crate::proto::request::{Args, Parsed, Sender};
+use crate::proto::request::{self, Args, Parsed, Sender};
 
 /// How long one client, or one link, is served before others have their turn.
 pub(super) const SHARE_OF_TURN: Duration = Duration::from_millis(1);
@@ -87,9 +87,16 @@ impl Server {
         self.client(id).is_some_and(|client| client.closing.is_none())
     }
 
+    /// Whether a request has to wait for the end of the pause: all do that cannot end it.
+    fn has_to_wait(&self, input: &[u8]) -> bool {
+        let place = |name| self.commands.find(name).map(|place| self.commands.manual(place).name);
+        request::name(input)
+            .is_some_and(|name| !matches!(place(name), Some("client" | "auth" | "hello")))
+    }
+
     /// Executes and reads as far as this client's share of the turn goes.
     pub(super) fn serve_client(&mut self, id: ClientId) {
-        if self.is_paused() {
+        if self.is_paused() && self.client(id).is_some_and(|client| client.busy.is_some()) {
             return;
         }
         let mut quota = READ_PER_TURN;
@@ -183,6 +190,9 @@ impl Server {
         }
         let mut args = std::mem::take(&mut self.args);
         let stop = loop {
+            if self.is_paused() && self.has_to_wait(&input[*consumed..]) {
+                break Halt::Held;
+            }
             let Some(client) = self.clients.find_mut(id.slot, id.generation) else {
                 break Halt::Held;
             };

@@ -1,6 +1,7 @@
 //! CLIENT: the connections, seen and changed from one of them.
 
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 
 use crate::base::ids::ClientId;
 use crate::base::number;
@@ -15,8 +16,11 @@ pub(in crate::server) static COMMANDS: &[ServerCommand] = &[row("client", client
 const USAGE: &str =
     "ERR Syntax error, try CLIENT (LIST | KILL ip:port | GETNAME | SETNAME connection-name)";
 
-/// CLIENT LIST | ID | GETNAME | SETNAME name | SETINFO what value | REPLY ON|OFF|SKIP |
-/// KILL ... | PAUSE ms.
+/// Longest CLIENT PAUSE: a day. Whoever wants more than that wants the clients gone.
+const PAUSE_MAX_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// CLIENT LIST | INFO | ID | GETNAME | SETNAME name | SETINFO what value | REPLY ON|OFF|SKIP |
+/// KILL ... | PAUSE ms | UNPAUSE | NO-EVICT ON|OFF | NO-TOUCH ON|OFF | TRACKING OFF.
 fn client(server: &mut Server, call: &Call<'_>) -> Outcome {
     let args = call.args;
     let is =
@@ -24,6 +28,9 @@ fn client(server: &mut Server, call: &Call<'_>) -> Outcome {
     if is("list", 2) {
         let list = server.client_list();
         server.reply(call).bulk(list);
+    } else if is("info", 2) {
+        let line = server.client(call.client).map(|client| server.client_line(client) + "\n");
+        server.reply(call).bulk(line.unwrap_or_default());
     } else if is("id", 2) {
         let number = server.client(call.client).map_or(0, |client| client.number);
         server.reply(call).integer(i64::try_from(number).unwrap_or(i64::MAX));
@@ -41,8 +48,19 @@ fn client(server: &mut Server, call: &Call<'_>) -> Outcome {
         server.reply(call).status("OK");
     } else if is("reply", 3) {
         set_replies(server, call);
+    } else if is("no-evict", 3) || is("no-touch", 3) {
+        // Nothing is ever evicted or touched.
+        match is_on(&call.args[2]) {
+            Some(_) => server.reply(call).status("OK"),
+            None => server.reply(call).error(CommandError::Syntax.to_string()),
+        }
+    } else if args.len() > 2 && args[1].eq_ignore_ascii_case(b"tracking") {
+        set_tracking(server, call);
     } else if is("pause", 3) {
         pause(server, call);
+    } else if is("unpause", 2) {
+        server.unpause_clients();
+        server.reply(call).status("OK");
     } else if args[1].eq_ignore_ascii_case(b"kill") {
         kill(server, call);
     } else {
@@ -90,9 +108,34 @@ fn set_replies(server: &mut Server, call: &Call<'_>) {
     }
 }
 
+fn is_on(mode: &[u8]) -> Option<bool> {
+    let modes = [(&b"on"[..], true), (b"off", false)];
+    modes.iter().find(|(word, _)| mode.eq_ignore_ascii_case(word)).map(|&(_, is_on)| is_on)
+}
+
+/// CLIENT TRACKING ON|OFF ... -> OK when nothing is to be tracked.
+fn set_tracking(server: &mut Server, call: &Call<'_>) {
+    let mut reply = server.reply(call);
+    match is_on(&call.args[2]) {
+        Some(true) => {
+            reply.error("ERR Client tracking is not supported: there are no keys to track");
+        }
+        Some(false) if call.args.len() == 3 => reply.status("OK"),
+        _ => reply.error(CommandError::Syntax.to_string()),
+    }
+}
+
+/// CLIENT PAUSE ms -> OK.
+///
+/// Differs from C, which takes any time, and lets nobody end it.
 fn pause(server: &mut Server, call: &Call<'_>) {
     let timeout = number::parse_i64(&call.args[2]);
     match timeout.map(u64::try_from) {
+        Some(Ok(pause_ms)) if pause_ms > PAUSE_MAX_MS => {
+            server
+                .reply(call)
+                .error("ERR timeout is out of range: a pause has at most 86400000 ms");
+        }
         Some(Ok(pause_ms)) => {
             server.pause_clients(pause_ms);
             server.reply(call).status("OK");
@@ -103,10 +146,19 @@ fn pause(server: &mut Server, call: &Call<'_>) {
 }
 
 /// Which clients a KILL means.
-struct Victims<'a> {
-    address: Option<&'a [u8]>,
+struct Victims {
+    address: Option<Address>,
     number: Option<u64>,
     spared: Option<ClientId>,
+}
+
+/// An address as CLIENT LIST shows it.
+#[derive(Clone, Copy)]
+enum Address {
+    Tcp(SocketAddr),
+    Unix,
+    /// That of no client.
+    Nobody,
 }
 
 /// CLIENT KILL ip:port -> OK, or an error when there is no such client.
@@ -115,9 +167,10 @@ struct Victims<'a> {
 fn kill(server: &mut Server, call: &Call<'_>) {
     let is_old_form = call.args.len() == 3;
     let victims = if is_old_form {
-        Ok(Victims { address: Some(&call.args[2]), number: None, spared: None })
+        let address = Some(server.parse_address(&call.args[2]));
+        Ok(Victims { address, number: None, spared: None })
     } else {
-        parse_kill(call)
+        parse_kill(server, call)
     };
     let victims = match victims {
         Ok(victims) => victims,
@@ -126,7 +179,7 @@ fn kill(server: &mut Server, call: &Call<'_>) {
     let killed: Vec<ClientId> = server
         .clients
         .iter()
-        .filter(|client| client.closing.is_none() && victims.include(server, client))
+        .filter(|client| client.closing.is_none() && victims.include(client))
         .map(|client| client.id)
         .collect();
     for &id in &killed {
@@ -141,7 +194,7 @@ fn kill(server: &mut Server, call: &Call<'_>) {
     }
 }
 
-fn parse_kill<'a>(call: &Call<'a>) -> Result<Victims<'a>, Vec<u8>> {
+fn parse_kill(server: &Server, call: &Call<'_>) -> Result<Victims, Vec<u8>> {
     let syntax = || CommandError::Syntax.to_string().into_bytes();
     let args = call.args;
     let mut victims = Victims { address: None, number: None, spared: Some(call.client) };
@@ -156,7 +209,7 @@ fn parse_kill<'a>(call: &Call<'a>) -> Result<Victims<'a>, Vec<u8>> {
             // C: networking.c clientCommand, ID 0 means any client.
             victims.number = Some(number.cast_unsigned()).filter(|&number| number != 0);
         } else if option.eq_ignore_ascii_case(b"addr") {
-            victims.address = Some(value);
+            victims.address = Some(server.parse_address(value));
         } else if option.eq_ignore_ascii_case(b"type") {
             if !value.eq_ignore_ascii_case(b"normal") {
                 return Err([b"ERR Unknown client type '", value, b"'"].concat());
@@ -171,9 +224,13 @@ fn parse_kill<'a>(call: &Call<'a>) -> Result<Victims<'a>, Vec<u8>> {
     Ok(victims)
 }
 
-impl Victims<'_> {
-    fn include(&self, server: &Server, client: &Client) -> bool {
-        let is_addressed = |address: &[u8]| server.address_of(client).as_bytes() == address;
+impl Victims {
+    fn include(&self, client: &Client) -> bool {
+        let is_addressed = |address| match address {
+            Address::Tcp(address) => client.connection.peer() == Some(address),
+            Address::Unix => client.connection.peer().is_none(),
+            Address::Nobody => false,
+        };
         self.address.is_none_or(is_addressed)
             && self.number.is_none_or(|number| number == client.number)
             && self.spared != Some(client.id)
@@ -181,6 +238,16 @@ impl Victims<'_> {
 }
 
 impl Server {
+    /// Which clients' address this is, written as CLIENT LIST writes it and not otherwise.
+    fn parse_address(&self, text: &[u8]) -> Address {
+        let address = str::from_utf8(text).ok().and_then(|text| text.parse::<SocketAddr>().ok());
+        match address {
+            Some(address) if address.to_string().as_bytes() == text => Address::Tcp(address),
+            _ if self.unix_address().as_bytes() == text => Address::Unix,
+            _ => Address::Nobody,
+        }
+    }
+
     /// A line for each client, as CLIENT LIST and crash reports show them.
     pub fn client_list(&self) -> String {
         let mut list = String::new();

@@ -154,9 +154,14 @@ impl Server {
     pub fn address_of(&self, client: &Client) -> String {
         match client.connection.peer() {
             Some(peer) => peer.to_string(),
-            // C: networking.c genClientPeerId, the path of the socket and port 0.
-            None => format!("{}:0", self.unix_path()),
+            None => self.unix_address(),
         }
+    }
+
+    /// The address of clients of the unix socket.
+    pub(in crate::server) fn unix_address(&self) -> String {
+        // C: networking.c genClientPeerId, the path of the socket and port 0.
+        format!("{}:0", self.unix_path())
     }
 
     pub(in crate::server) fn unix_path(&self) -> std::path::Display<'_> {
