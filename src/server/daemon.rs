@@ -192,6 +192,14 @@ pub fn warn_of_settings(config: &Config) {
         ),
         _ => {}
     }
+    if config.bind.is_empty() && config.requirepass.is_none() {
+        log::warn!(
+            "WARNING: anybody who reaches port {} may use this server, since neither bind nor \
+             requirepass is set. Set bind to the addresses that only trusted machines reach, or \
+             requirepass to a long password.",
+            config.port
+        );
+    }
     if (1..1024 * 1024).contains(&config.maxmemory) {
         log::warn!(
             "WARNING: maxmemory is less than 1MB ({} bytes). Is this what you want?",
