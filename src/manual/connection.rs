@@ -1,7 +1,7 @@
 //! The manual on connections: who a client is, and which others there are.
 
 use super::{
-    Command, Flags, Group, NOT_AN_INTEGER, SINCE_C, SYNTAX, TIMEOUT_NEGATIVE,
+    Command, Flags, Group, NOT_AN_INTEGER, SINCE_C, SINCE_OURS, SYNTAX, TIMEOUT_NEGATIVE,
     TIMEOUT_NOT_AN_INTEGER, block, integer, one_of, subcommand, text, usage, word,
 };
 
@@ -13,16 +13,23 @@ const F: Flags = Flags::FAST;
 pub(super) static COMMANDS: &[Command] = &[
     Command {
         name: "auth",
-        arity: 2,
+        arity: -2,
         flags: R.and(L).and(F),
         group: Group::Connection,
         since: SINCE_C,
         summary: "Logs a client in",
         usages: &[usage(
-            &[text("password")],
-            "OK. A wrong password takes away what an earlier right one gave.",
+            &[text("user").optional(), text("password")],
+            "OK. The only user is default, or an empty name; without a password to check it is \
+             let in with any. Given alone, a wrong password takes away what an earlier right one gave; with a \
+             user, nothing changes.",
         )],
-        errors: &["ERR Client sent AUTH, but no password is set", "ERR invalid password"],
+        errors: &[
+            SYNTAX,
+            "ERR Client sent AUTH, but no password is set",
+            "ERR invalid password",
+            "WRONGPASS invalid username-password pair or user is disabled.",
+        ],
     },
     Command {
         name: "ping",
@@ -33,6 +40,16 @@ pub(super) static COMMANDS: &[Command] = &[
         summary: "Replies, to show that the server is there",
         usages: &[usage(&[text("message").optional()], "PONG, or the message.")],
         errors: &["ERR wrong number of arguments for 'ping' command"],
+    },
+    Command {
+        name: "echo",
+        arity: 2,
+        flags: R.and(F),
+        group: Group::Connection,
+        since: SINCE_OURS,
+        summary: "Replies with what it is given",
+        usages: &[usage(&[text("message")], "The message.")],
+        errors: &[],
     },
     Command {
         name: "client",
@@ -51,6 +68,7 @@ pub(super) static COMMANDS: &[Command] = &[
                  MONITOR, b waiting in GETJOB or ADDJOB, c and A about to be closed, U over the \
                  unix socket, N none of these.",
             ),
+            subcommand("INFO", "Shows this connection", &[], "Text: its line of CLIENT LIST."),
             subcommand("ID", "Shows the number of this connection", &[], "Integer: the number."),
             subcommand("GETNAME", "Shows the name of this connection", &[], "The name, or null."),
             subcommand(
@@ -93,14 +111,35 @@ pub(super) static COMMANDS: &[Command] = &[
                 "PAUSE",
                 "Lets all clients wait for some time",
                 &[integer("ms")],
-                "OK: nothing of any client is executed for that time.",
+                "OK: nothing of any client is executed for that time but CLIENT, AUTH and HELLO, \
+                 each in its turn behind what the same client sent before. A longer pause that is \
+                 there already goes on. At most a day, 86400000.",
             ),
+            subcommand("UNPAUSE", "Ends the pause", &[], "OK, whether there was one or not."),
             subcommand(
                 "REPLY",
                 "Sets whether this connection gets replies",
                 &[one_of("mode", &[word("ON"), word("OFF"), word("SKIP")])],
                 "OK for ON. OFF and SKIP are not answered, nor is anything after OFF, nor the next \
                  command after SKIP.",
+            ),
+            subcommand(
+                "NO-EVICT",
+                "Is for clients that ask not to be closed when memory is short",
+                &[one_of("mode", &[word("ON"), word("OFF")])],
+                "OK, without effect: no client is closed for that.",
+            ),
+            subcommand(
+                "NO-TOUCH",
+                "Is for clients that ask to leave no trace of use in keys",
+                &[one_of("mode", &[word("ON"), word("OFF")])],
+                "OK, without effect: there are no keys.",
+            ),
+            subcommand(
+                "TRACKING",
+                "Is for clients that cache keys",
+                &[one_of("mode", &[word("ON"), word("OFF")])],
+                "OK for OFF. ON is refused, with any options.",
             ),
         ],
         errors: &[
@@ -110,6 +149,8 @@ pub(super) static COMMANDS: &[Command] = &[
             "ERR Client names cannot contain spaces, newlines or special characters.",
             "ERR No such client",
             "ERR Unknown client type '<type>'",
+            "ERR Client tracking is not supported: there are no keys to track",
+            "ERR timeout is out of range: a pause has at most 86400000 ms",
             NOT_AN_INTEGER,
             TIMEOUT_NOT_AN_INTEGER,
             TIMEOUT_NEGATIVE,

@@ -19,6 +19,7 @@ use core::fmt::{self, Display};
 mod cluster;
 mod connection;
 mod jobs;
+mod keyspace;
 mod queues;
 pub mod reference;
 mod server;
@@ -101,6 +102,7 @@ pub enum Group {
     Cluster,
     Connection,
     Server,
+    Keyspace,
 }
 
 /// What COMMAND reports of a command, and what the server checks before it runs one.
@@ -109,10 +111,18 @@ pub struct Flags(u8);
 
 /// The version of the C server whose commands this server has.
 pub const SINCE_C: &str = "1.0.0";
+/// The first version of this server with commands that the C server does not have.
+pub const SINCE_OURS: &str = "0.2.0";
 
 /// The commands of each group, in the order of [`Group::ALL`].
-static GROUPS: [&[Command]; 5] =
-    [jobs::COMMANDS, queues::COMMANDS, cluster::COMMANDS, connection::COMMANDS, server::COMMANDS];
+static GROUPS: [&[Command]; 6] = [
+    jobs::COMMANDS,
+    queues::COMMANDS,
+    cluster::COMMANDS,
+    connection::COMMANDS,
+    server::COMMANDS,
+    keyspace::COMMANDS,
+];
 
 /// Every command, those of a group together.
 pub fn all() -> impl Iterator<Item = &'static Command> {
@@ -277,8 +287,8 @@ fn joined(arguments: &[Argument], separator: &str) -> String {
 
 impl Group {
     /// In the order of the manual.
-    pub const ALL: [Self; 5] =
-        [Self::Jobs, Self::Queues, Self::Cluster, Self::Connection, Self::Server];
+    pub const ALL: [Self; 6] =
+        [Self::Jobs, Self::Queues, Self::Cluster, Self::Connection, Self::Server, Self::Keyspace];
 
     /// In lower case.
     pub const fn name(self) -> &'static str {
@@ -288,6 +298,7 @@ impl Group {
             Self::Cluster => "cluster",
             Self::Connection => "connection",
             Self::Server => "server",
+            Self::Keyspace => "keyspace",
         }
     }
 }
@@ -431,8 +442,9 @@ mod tests {
 
     /// What the C server says of its commands, as recorded: name, arity, flags.
     /// Those that differ on purpose, and how.
-    const DIFFERENT: [(&str, i8); 1] = [
-        // Takes the options of Redis 6 as well.
+    const DIFFERENT: [(&str, i8); 2] = [
+        // Both take what Redis 6 takes as well.
+        ("auth", -2),
         ("hello", -1),
     ];
 

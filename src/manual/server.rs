@@ -1,8 +1,8 @@
 //! The manual on the server itself: its figures, its settings, its files, its end.
 
 use super::{
-    Argument, Command, Flags, Group, Kind, NOT_AN_INTEGER, SINCE_C, SYNTAX, argument, integer,
-    subcommand, text, usage, word,
+    Argument, Command, Flags, Group, Kind, NOT_AN_INTEGER, SINCE_C, SINCE_OURS, SYNTAX, argument,
+    integer, one_of, subcommand, text, usage, word,
 };
 
 const R: Flags = Flags::READONLY;
@@ -70,8 +70,49 @@ pub(super) static COMMANDS: &[Command] = &[
                 "Map from names to maps of summary, since, group, arguments and subcommands, as \
                  Redis describes its commands.",
             ),
+            subcommand(
+                "LIST",
+                "Lists the names of commands",
+                &[one_of(
+                    "filter",
+                    &[
+                        text("name").after("MODULE"),
+                        text("category").after("ACLCAT"),
+                        argument("pattern", Kind::Pattern).after("PATTERN"),
+                    ],
+                )
+                .after("FILTERBY")
+                .optional()],
+                "Array of the names, of those that match a glob pattern, or of none: there are \
+                 neither modules nor categories.",
+            ),
         ],
-        errors: &["ERR Unknown subcommand or wrong number of arguments."],
+        errors: &["ERR Unknown subcommand or wrong number of arguments.", SYNTAX],
+    },
+    Command {
+        name: "acl",
+        arity: -2,
+        flags: R.and(L),
+        group: Group::Server,
+        since: SINCE_OURS,
+        summary: "Shows which user a client is",
+        usages: &[subcommand("WHOAMI", "Shows the user of this connection", &[], "Text: default.")],
+        errors: &[
+            "ERR Unknown ACL subcommand or wrong number of arguments: the only user is default, \
+             whose password is requirepass",
+        ],
+    },
+    Command {
+        name: "module",
+        arity: -2,
+        flags: A.and(R),
+        group: Group::Server,
+        since: SINCE_OURS,
+        summary: "Shows which modules are loaded, which none can be",
+        usages: &[subcommand("LIST", "Lists the modules", &[], "An empty array.")],
+        errors: &[
+            "ERR Unknown MODULE subcommand or wrong number of arguments: there are no modules",
+        ],
     },
     Command {
         name: "config",

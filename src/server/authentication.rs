@@ -1,8 +1,9 @@
-//! Who a client is: AUTH and HELLO.
+//! Who a client is: AUTH, HELLO and ACL WHOAMI.
 
 use std::hint;
 
 use crate::engine::command::{Call, Outcome};
+use crate::engine::error::CommandError;
 use crate::proto::reply::Resp;
 use crate::server::Server;
 use crate::server::version::DISQUE_VERSION;
@@ -10,13 +11,27 @@ use crate::server::version::DISQUE_VERSION;
 use super::client::command as client;
 use super::server_command::{ServerCommand, row};
 
-pub(super) static COMMANDS: &[ServerCommand] = &[row("auth", auth), row("hello", hello)];
+pub(super) static COMMANDS: &[ServerCommand] =
+    &[row("auth", auth), row("hello", hello), row("acl", acl)];
+
+/// The only user there is.
+const USER: &[u8] = b"default";
+const WRONGPASS: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 
 /// Longest password. C: CONFIG_AUTHPASS_MAX_LEN.
 const PASSWORD_MAX: usize = 512;
 
 /// AUTH password -> OK. A wrong one takes away what an earlier right one gave.
+/// AUTH user password -> OK. Who is not let in stays what it was.
+///
+/// Differs from C, which knows the first form only: clients that are given a URL with a user
+/// send the other. More arguments are a syntax error, as with Redis: told of a wrong number of
+/// them, redis-py sends the password alone, and a wrong user would get in.
 fn auth(server: &mut Server, call: &Call<'_>) -> Outcome {
+    if call.args.len() > 2 {
+        auth_user(server, call);
+        return Outcome::Done;
+    }
     let Some(password) = &server.config.requirepass else {
         server.reply(call).error("ERR Client sent AUTH, but no password is set");
         return Outcome::Done;
@@ -32,6 +47,19 @@ fn auth(server: &mut Server, call: &Call<'_>) -> Outcome {
         reply.error("ERR invalid password")
     }
     Outcome::Done
+}
+
+fn auth_user(server: &mut Server, call: &Call<'_>) {
+    if call.args.len() > 3 {
+        return server.reply(call).error(CommandError::Syntax.to_string());
+    }
+    if !server.knows(&call.args[1], &call.args[2]) {
+        return server.reply(call).error(WRONGPASS);
+    }
+    if let Some(client) = server.client_mut(call.client) {
+        client.is_authenticated = true;
+    }
+    server.reply(call).status("OK");
 }
 
 /// Compares in the same time wherever the first difference is.
@@ -74,12 +102,8 @@ fn greet(server: &mut Server, call: &Call<'_>) -> Result<(), &'static str> {
     let mut at = 2;
     while let Some(word) = call.args.get(at) {
         if word.eq_ignore_ascii_case(b"auth") && at + 2 < call.args.len() {
-            let password = server.config.requirepass.as_deref().unwrap_or_default();
-            // Without a password to check, any is right.
-            let is_right =
-                server.config.requirepass.is_none() || is_same(password, &call.args[at + 2]);
-            if &call.args[at + 1] != b"default" || !is_right {
-                return Err("WRONGPASS invalid username-password pair or user is disabled.");
+            if !server.knows(&call.args[at + 1], &call.args[at + 2]) {
+                return Err(WRONGPASS);
             }
             is_known = true;
             at += 3;
@@ -107,7 +131,30 @@ fn greet(server: &mut Server, call: &Call<'_>) -> Result<(), &'static str> {
     Ok(())
 }
 
+/// ACL WHOAMI -> the only user there is.
+fn acl(server: &mut Server, call: &Call<'_>) -> Outcome {
+    let mut reply = server.reply(call);
+    if call.args.len() == 2 && call.args[1].eq_ignore_ascii_case(b"whoami") {
+        reply.bulk(USER);
+    } else {
+        reply.error(
+            "ERR Unknown ACL subcommand or wrong number of arguments: the only user is default, \
+             whose password is requirepass",
+        );
+    }
+    Outcome::Done
+}
+
 impl Server {
+    /// Whether a user with this password is let in. Without a password to check, any is right.
+    /// No name, which Redis refuses, is that of the only user: redis-cli sends it for the URL
+    /// `redis://:password@host`.
+    fn knows(&self, user: &[u8], password: &[u8]) -> bool {
+        let is_right =
+            self.config.requirepass.as_ref().is_none_or(|right| is_same(right, password));
+        is_right & (user == USER || user.is_empty())
+    }
+
     fn introduce(&mut self, call: &Call<'_>) {
         let Some(client) = self.client(call.client) else { return };
         let (number, resp) = (client.number, client.resp);

@@ -5,16 +5,18 @@
 use super::command_names::CommandNames;
 use super::server_command::{ServerCommand, row};
 use super::{
-    Server, authentication, client, clock, config, debug, info, latency, monitor, persistence,
-    ping, shutdown, slowlog,
+    Server, authentication, client, clock, config, debug, info, keyspace, latency, monitor,
+    persistence, ping, shutdown, slowlog,
 };
+use crate::base::glob::{self, Case};
 use crate::engine::command::{Call, EngineCommand, Outcome};
 use crate::engine::commands as engine_commands;
+use crate::engine::error::CommandError;
 use crate::manual::{self, Argument, Command, Kind, Repetition, Usage};
 use crate::proto::reply::ReplyWriter;
 
 /// The server's commands; each file has its rows beside their functions.
-static TABLES: [&[ServerCommand]; 13] = [
+static TABLES: [&[ServerCommand]; 14] = [
     authentication::COMMANDS,
     ping::COMMANDS,
     clock::COMMANDS,
@@ -28,9 +30,10 @@ static TABLES: [&[ServerCommand]; 13] = [
     monitor::COMMANDS,
     shutdown::COMMANDS,
     debug::COMMANDS,
+    keyspace::COMMANDS,
 ];
 
-static COMMANDS: &[ServerCommand] = &[row("command", command)];
+static COMMANDS: &[ServerCommand] = &[row("command", command), row("module", module)];
 
 /// Who carries out a command.
 #[derive(Clone, Copy)]
@@ -96,6 +99,7 @@ impl Implementation {
 /// COMMAND INFO name ... -> their arrays; null for an unknown name.
 /// COMMAND DOCS [name ...] -> a map from names to what the manual says. Differs from C,
 /// which has no such thing: redis-cli asks when it starts.
+/// COMMAND LIST [FILTERBY MODULE name|ACLCAT category|PATTERN pattern] -> an array of names.
 fn command(server: &mut Server, call: &Call<'_>) -> Outcome {
     let args = call.args;
     let commands = &server.commands;
@@ -126,8 +130,50 @@ fn command(server: &mut Server, call: &Call<'_>) -> Outcome {
             reply.bulk(command.name);
             document(&mut reply, command);
         }
+    } else if is("list") && matches!(args.len(), 2 | 5) {
+        match filter(call) {
+            Ok(is_listed) => {
+                let names: Vec<&str> =
+                    commands.all().map(|command| command.name).filter(is_listed).collect();
+                reply.array(names.len());
+                names.into_iter().for_each(|name| reply.bulk(name));
+            }
+            Err(error) => reply.error(error.to_string()),
+        }
     } else {
         reply.error("ERR Unknown subcommand or wrong number of arguments.");
+    }
+    Outcome::Done
+}
+
+/// Which names COMMAND LIST is to show.
+fn filter<'a>(call: &Call<'a>) -> Result<impl Fn(&&str) -> bool + 'a, CommandError> {
+    let args = call.args;
+    let is = |at: usize, word: &str| {
+        args.get(at).is_some_and(|arg| arg.eq_ignore_ascii_case(word.as_bytes()))
+    };
+    // `None`: there are no modules, and no categories.
+    let pattern = match args.get(4) {
+        None => Some(&b"*"[..]),
+        Some(_) if !is(2, "filterby") => return Err(CommandError::Syntax),
+        Some(pattern) if is(3, "pattern") => Some(pattern),
+        Some(_) if is(3, "module") || is(3, "aclcat") => None,
+        Some(_) => return Err(CommandError::Syntax),
+    };
+    Ok(move |name: &&str| {
+        pattern.is_some_and(|pattern| glob::matches(pattern, name.as_bytes(), Case::Insensitive))
+    })
+}
+
+/// MODULE LIST -> an empty array: all commands are the server's own.
+fn module(server: &mut Server, call: &Call<'_>) -> Outcome {
+    let mut reply = server.reply(call);
+    if call.args.len() == 2 && call.args[1].eq_ignore_ascii_case(b"list") {
+        reply.array(0);
+    } else {
+        reply.error(
+            "ERR Unknown MODULE subcommand or wrong number of arguments: there are no modules",
+        );
     }
     Outcome::Done
 }

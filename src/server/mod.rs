@@ -21,6 +21,7 @@
 //! | `cron`, [`clock`] | recurring work, time |
 //! | [`config`], [`config_file`], [`command_line`] | settings |
 //! | [`info`], [`stats`], [`slowlog`], [`latency`], [`monitor`] | what operators see |
+//! | `authentication`, `ping`, `keyspace` | who a client is; what clients of Redis ask first |
 //! | [`logger`], [`signals`], [`daemon`], [`banner`], [`identity`], [`shutdown`], [`watchdog`] | the process |
 
 pub mod authentication;
@@ -40,6 +41,7 @@ mod eviction;
 mod gates;
 pub mod identity;
 pub mod info;
+mod keyspace;
 mod lanes;
 pub mod latency;
 pub mod logger;

@@ -42,7 +42,7 @@ fn time_is_two_numbers_as_text() {
 fn unknown_commands_and_wrong_arities_are_named_and_forgiven() {
     let server = TestServer::start();
     let mut client = server.client();
-    assert_eq!(client.call("SELECT 1"), error("ERR unknown command 'SELECT'"));
+    assert_eq!(client.call("GET key"), error("ERR unknown command 'GET'"));
     let split = client.call_words(&[b"no\r\nsuch"]);
     assert_eq!(split, error("ERR unknown command 'no  such'"));
     let arity = error("ERR wrong number of arguments for 'qlen' command");
@@ -75,6 +75,36 @@ fn auth_without_a_password_to_say_is_an_error() {
     let server = TestServer::start();
     let reply = server.client().call("AUTH x");
     assert_eq!(reply, error("ERR Client sent AUTH, but no password is set"));
+}
+
+#[test]
+fn auth_takes_the_user_default_and_no_other() {
+    let server = TestServer::start_with(&["--requirepass", "secret"]);
+    let mut client = server.client();
+    let wrong = error("WRONGPASS invalid username-password pair or user is disabled.");
+    for words in ["AUTH nobody secret", "AUTH default wrong", "AUTH Default secret"] {
+        assert_eq!(client.call(words), wrong, "{words}");
+        assert_eq!(client.call("PING"), error(NOAUTH));
+    }
+    assert_eq!(client.call_words(&[b"AUTH", b"", b"wrong"]), wrong);
+    // Told of a wrong number of arguments, a client may go on without the user.
+    assert_eq!(client.call("AUTH default secret more"), error("ERR syntax error"));
+    assert_eq!(client.call("PING"), error(NOAUTH));
+    client.ok("AUTH default secret");
+    assert_eq!(client.call("PING"), status("PONG"));
+    assert_eq!(client.call("AUTH nobody secret"), wrong);
+    assert_eq!(client.call("PING"), status("PONG"), "who was let in stays in, as with HELLO");
+    let without_a_name = server.client().call_words(&[b"AUTH", b"", b"secret"]);
+    assert_eq!(without_a_name, status("OK"), "as redis-cli sends redis://:secret@host");
+}
+
+#[test]
+fn auth_with_a_user_needs_no_password_to_be_set() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    client.ok("AUTH default anything");
+    let wrong = error("WRONGPASS invalid username-password pair or user is disabled.");
+    assert_eq!(client.call("AUTH nobody anything"), wrong);
 }
 
 #[test]
@@ -207,6 +237,44 @@ fn client_kill_closes_by_address_and_by_number() {
 }
 
 #[test]
+fn client_info_is_the_line_of_client_list() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    client.ok("CLIENT SETNAME me");
+    let line = text(client.call("CLIENT INFO"));
+    assert!(line.starts_with("id=") && line.ends_with("cmd=client\n"), "{line}");
+    assert!(line.contains(" name=me "), "{line}");
+    assert_eq!(line.lines().count(), 1);
+}
+
+#[test]
+fn client_kill_takes_an_address_as_it_is_shown_and_no_other_writing_of_it() {
+    let server = TestServer::start_with(&["--unixsocket", "disque.sock"]);
+    let mut client = server.client();
+    let stream = server.connect();
+    let address = stream.local_addr().expect("connected");
+    let mut victim = Client::over(stream);
+    assert_eq!(victim.call("PING"), status("PONG"));
+    let mut unix = Client::over_unix(&server.folder().join("disque.sock"));
+    assert_eq!(unix.call("PING"), status("PONG"));
+    for other in [
+        format!("127.0.0.1:0{}", address.port()),
+        format!("[::ffff:127.0.0.1]:{}", address.port()),
+        "127.0.0.1".to_owned(),
+        ":0".to_owned(),
+        "x".to_owned(),
+    ] {
+        let reply = client.call(&format!("CLIENT KILL {other}"));
+        assert_eq!(reply, error("ERR No such client"), "{other}");
+    }
+    assert_eq!(victim.call("PING"), status("PONG"));
+    assert_eq!(client.call("CLIENT KILL ADDR disque.sock:0"), Value::Integer(1));
+    assert!(unix.is_closed());
+    assert_eq!(client.call(&format!("CLIENT KILL ADDR {address}")), Value::Integer(1));
+    assert!(victim.is_closed());
+}
+
+#[test]
 fn client_list_has_a_letter_for_each_state() {
     let server = TestServer::start();
     let mut client = server.client();
@@ -278,11 +346,31 @@ fn command_tells_what_there_is() {
     let info = Value::Array(vec![
         row("addjob", -4, &["write", "denyoom", "fast"]),
         Value::NullBulk,
-        row("auth", 2, &["readonly", "loading", "fast"]),
+        row("auth", -2, &["readonly", "loading", "fast"]),
     ]);
     assert_eq!(client.call("COMMAND INFO addjob nosuch AUTH"), info);
     let unknown = error("ERR Unknown subcommand or wrong number of arguments.");
     assert_eq!(client.call("COMMAND NOSUCH"), unknown);
+}
+
+#[test]
+fn command_list_names_all_or_those_that_match() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    let count = integer(client.call("COMMAND COUNT"));
+    let Value::Array(all) = client.call("COMMAND LIST") else { panic!("an array") };
+    assert_eq!(i64::try_from(all.len()), Ok(count));
+    assert!(all.contains(&bulk("addjob")));
+    let names = Value::Array(["qlen", "qpeek", "qstat", "qscan"].map(bulk).into());
+    assert_eq!(client.call("COMMAND LIST FILTERBY PATTERN Q*"), names);
+    for none in ["MODULE json", "ACLCAT read", "PATTERN nosuch"] {
+        assert_eq!(client.call(&format!("COMMAND LIST FILTERBY {none}")), Value::Array(vec![]));
+    }
+    for wrong in ["COMMAND LIST FILTERBY SIZE 1", "COMMAND LIST WITHOUT PATTERN q*"] {
+        assert_eq!(client.call(wrong), error("ERR syntax error"));
+    }
+    let unknown = error("ERR Unknown subcommand or wrong number of arguments.");
+    assert_eq!(client.call("COMMAND LIST FILTERBY PATTERN"), unknown);
 }
 
 #[test]
@@ -416,9 +504,62 @@ fn a_pause_holds_every_command_up_for_its_time() {
     assert_eq!(client.call("CLIENT PAUSE 300"), status("OK"));
     assert_eq!(other.call("PING"), status("PONG"));
     assert!(paused.elapsed() >= Duration::from_millis(290));
-    assert_eq!(
-        client.call("CLIENT PAUSE x"),
-        error("ERR timeout is not an integer or out of range")
-    );
-    assert_eq!(client.call("CLIENT PAUSE -1"), error("ERR timeout is negative"));
+}
+
+/// The command that a client has sent last, by its name, as CLIENT LIST shows it.
+fn last_command(watcher: &mut Client, name: &str) -> Option<String> {
+    let list = text(watcher.call("CLIENT LIST"));
+    let line = list.lines().find(|line| line.contains(&format!(" name={name} ")))?;
+    line.rsplit_once("cmd=").map(|(_, command)| command.to_owned())
+}
+
+#[test]
+fn a_pause_can_be_ended_and_then_all_goes_on_in_order() {
+    let server = TestServer::start_with(&["--requirepass", "secret"]);
+    let mut pausing = server.client();
+    pausing.ok("AUTH secret");
+    pausing.ok("CLIENT SETNAME pausing");
+    // What is sent together with the pause waits as well.
+    pausing.send("CLIENT PAUSE 86400000\r\nQLEN q\r\nCLIENT UNPAUSE\r\n");
+    assert_eq!(pausing.reply(), status("OK"));
+    let mut watcher = server.client();
+    watcher.ok("AUTH secret");
+    assert_eq!(last_command(&mut watcher, "pausing").as_deref(), Some("client"));
+    let mut whoever = server.client();
+    assert!(matches!(whoever.call("HELLO 3 AUTH default secret SETNAME whoever"), Value::Map(_)));
+    // Of many arguments, and after something else that waits.
+    let ids = ["D-00000000-000000000000000000000000-0000"; 2000].join(" ");
+    whoever.send_command(&format!("ACKJOB {ids}"));
+    whoever.send("PING 1\r\n");
+    let is_kept = |line: &str| line.contains("name=whoever") && !line.contains(" qbuf=0 ");
+    eventually(|| text(watcher.call("CLIENT LIST")), |list| list.lines().any(is_kept));
+    assert_eq!(last_command(&mut watcher, "whoever").as_deref(), Some("hello"));
+    watcher.ok("CLIENT UNPAUSE");
+    assert_eq!(whoever.reply(), Value::Integer(0));
+    assert_eq!(whoever.reply(), bulk("1"));
+    assert_eq!(pausing.reply(), Value::Integer(0));
+    assert_eq!(pausing.reply(), status("OK"));
+    watcher.ok("CLIENT UNPAUSE");
+    assert_eq!(watcher.call("PING"), status("PONG"));
+}
+
+#[test]
+fn a_pause_has_a_day_at_most() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    let too_long = error("ERR timeout is out of range: a pause has at most 86400000 ms");
+    let not_an_integer = error("ERR timeout is not an integer or out of range");
+    for (time, answer) in [
+        ("86400001", too_long.clone()),
+        ("9223372036854775807", too_long),
+        ("9223372036854775808", not_an_integer.clone()),
+        ("x", not_an_integer),
+        ("-1", error("ERR timeout is negative")),
+    ] {
+        assert_eq!(client.call(&format!("CLIENT PAUSE {time}")), answer, "{time}");
+        assert_eq!(client.call("PING"), status("PONG"), "nothing is paused");
+    }
+    client.ok("CLIENT PAUSE 86400000");
+    client.ok("CLIENT UNPAUSE");
+    assert_eq!(client.call("PING"), status("PONG"));
 }

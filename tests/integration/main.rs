@@ -27,6 +27,7 @@ mod partition;
 mod pipeline;
 mod planned_restart;
 mod process;
+mod redis_clients;
 mod startup;
 mod support;
 mod unfinished;

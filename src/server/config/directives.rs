@@ -263,8 +263,14 @@ pub static SECTIONS: &[DirectiveGroup] = &[
                 small_at_least(1, ""),
                 NOT_REWRITTEN,
                 place!(databases),
-                "Accepted for the sake of old files, without effect.",
-            ),
+                "Accepted for the sake of old files, without effect: there is one.",
+            )
+            // Differs from C, which shows what the file says, and has none: tools that find
+            // sixteen offer sixteen, of which SELECT takes one.
+            .when_read(|config, _| {
+                config.databases = 1;
+                Ok(())
+            }),
             row(
                 "activerehashing",
                 ValueForm::YesNo,

@@ -61,7 +61,7 @@ pub struct Config {
     pub maxmemory_samples: u32,
     /// Accepted and shown, without effect.
     pub activerehashing: bool,
-    /// Accepted and shown, without effect.
+    /// 1, whatever is set.
     pub databases: u32,
     /// Turns of the server's own periodic work, a second.
     pub hz: u32,
@@ -126,7 +126,7 @@ impl Default for Config {
             maxmemory_policy: MaxmemoryPolicy::Acks,
             maxmemory_samples: 5,
             activerehashing: true,
-            databases: 16,
+            databases: 1,
             hz: 10,
             appendonly: false,
             appendfilename: "disque.aof".into(),

@@ -74,3 +74,29 @@ test('name and password', async () => {
     await setPassword('secret', '')
   }
 })
+
+test('URL with user and password', async () => {
+  await setPassword('', 'secret')
+  try {
+    for (const protocol of [2, 3]) {
+      const byUrl = login => new Redis(`redis://${login}@${HOST}:${PORT}/0`, {
+        protocol, lazyConnect: true, retryStrategy: null, maxRetriesPerRequest: 0
+      })
+      for (const login of ['default:secret', ':secret']) {
+        const named = byUrl(login)
+        assert.equal(await named.ping(), 'PONG')
+        named.disconnect()
+      }
+      for (const login of ['nobody:secret', 'default:wrong']) {
+        const refused = byUrl(login)
+        const errors = []
+        refused.on('error', error => errors.push(error.message))
+        await assert.rejects(refused.ping())
+        assert.match(errors.join(), /WRONGPASS/)
+        refused.disconnect()
+      }
+    }
+  } finally {
+    await setPassword('secret', '')
+  }
+})

@@ -78,3 +78,25 @@ test('name and password', async () => {
     await setPassword('secret', '')
   }
 })
+
+test('URL with user and password', async () => {
+  const byUrl = async (login, RESP) => {
+    const client = createClient({
+      url: `redis://${login}@${HOST}:${PORT}/0`, RESP, socket: { reconnectStrategy: false }
+    })
+    client.on('error', () => {})
+    return client.connect()
+  }
+  await setPassword('', 'secret')
+  try {
+    for (const RESP of [2, 3]) {
+      for (const login of ['default:secret', ':secret']) {
+        assert.equal(await (await byUrl(login, RESP)).ping(), 'PONG')
+      }
+      await assert.rejects(byUrl('nobody:secret', RESP), /WRONGPASS/)
+      await assert.rejects(byUrl('default:wrong', RESP), /WRONGPASS/)
+    }
+  } finally {
+    await setPassword('secret', '')
+  }
+})

@@ -86,6 +86,43 @@ class RedisPy(unittest.TestCase):
         finally:
             redis.Redis(host=HOST, port=PORT, password="secret").config_set("requirepass", "")
 
+    def test_url_with_user_and_password(self):
+        self.client.config_set("requirepass", "secret")
+        try:
+            for protocol in (2, 3):
+                for login in ("default:secret", ":secret"):
+                    with redis.Redis.from_url(url(login), protocol=protocol) as client:
+                        self.assertTrue(client.ping(), login)
+                for login in ("nobody:secret", "default:wrong", ":wrong"):
+                    with redis.Redis.from_url(url(login), protocol=protocol) as client:
+                        with self.assertRaises(redis.AuthenticationError):
+                            client.ping()
+        finally:
+            redis.Redis.from_url(url(":secret")).config_set("requirepass", "")
+
+    def test_first_words_of_tools(self):
+        self.assertEqual(self.client.echo("hello"), b"hello")
+        self.assertEqual(self.client.acl_whoami(), "default")
+        self.assertEqual(self.client.module_list(), [])
+        self.assertEqual(list(self.client.scan_iter("*")), [])
+        self.assertEqual(self.client.keys("*"), [])
+        self.assertEqual(self.client.type("key"), b"none")
+        self.assertIn(b"addjob", self.client.execute_command("COMMAND LIST"))
+        before = self.client.dbsize()
+        self.client.execute_command("ADDJOB", self.queue, "body", 0)
+        self.assertEqual(self.client.dbsize(), before + 1)
+        self.assertEqual(self.client.config_get("databases"), {"databases": "1"})
+        self.assertEqual(self.client.client_info()["name"], "")
+        self.assertTrue(self.client.client_pause(60_000))
+        self.assertTrue(self.client.client_unpause())
+        with redis.Redis.from_url(f"redis://{HOST}:{PORT}/1") as client:
+            with self.assertRaisesRegex(redis.ResponseError, "DB index is out of range"):
+                client.ping()
+
+
+def url(login):
+    return f"redis://{login}@{HOST}:{PORT}/0"
+
 
 if __name__ == "__main__":
     unittest.main()

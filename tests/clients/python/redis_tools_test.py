@@ -1,5 +1,6 @@
 """redis-cli and redis-benchmark, as the distribution ships them."""
 
+import re
 import subprocess
 import unittest
 
@@ -41,6 +42,50 @@ class RedisCli(unittest.TestCase):
         )
         self.assertEqual(self.cli("ACKJOB", job_id), "1")
         self.assertEqual(self.cli("GETJOB", "NOHANG", "FROM", queue), "")
+
+    @needs_hello_3
+    def test_url_with_user_and_password(self):
+        def by_url(login):
+            command = ["redis-cli", *self.protocol, "-u", f"redis://{login}@{HOST}:{PORT}/0", "PING"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECS)
+            return done.stdout.strip()
+
+        self.cli("CONFIG", "SET", "requirepass", "secret")
+        try:
+            for login in ("default:secret", ":secret"):
+                self.assertEqual(by_url(login), "PONG", login)
+            for login in ("nobody:secret", "default:wrong"):
+                self.assertRegex(by_url(login), "^(NOAUTH|WRONGPASS)", login)
+        finally:
+            self.cli("-a", "secret", "CONFIG", "SET", "requirepass", "")
+
+    @needs_hello_3
+    def test_mass_insertion(self):
+        queue = self.id()
+        commands = "".join(f"ADDJOB {queue} {number} 0\r\n" for number in range(10_000))
+        done = subprocess.run(
+            ["redis-cli", *self.protocol, "-h", HOST, "-p", str(PORT), "--pipe"],
+            input=commands,
+            capture_output=True,
+            text=True,
+            timeout=6 * PATIENCE_SECS,
+            check=True,
+        )
+        self.assertIn("errors: 0, replies: 10000\n", done.stdout)
+        self.assertEqual(self.cli("QLEN", queue), "10000")
+
+    @needs_hello_3
+    def test_help_shows_arguments(self):
+        for command, syntax in (("SELECT", "SELECT index"), ("ECHO", "ECHO message")):
+            done = subprocess.run(
+                ["redis-cli", "-h", HOST, "-p", str(PORT)],
+                input=f"help {command}\n",
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE_SECS,
+                check=True,
+            )
+            self.assertIn(syntax, re.sub(r"\x1b\[\d*m", "", done.stdout))
 
 
 @needs_hello_3

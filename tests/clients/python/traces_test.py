@@ -28,6 +28,11 @@ KEYWORDS = {
     for word in command.split(" ")[1:]
     if not word.startswith("<")
 }
+# Rows that ours answers otherwise.
+OURS = {
+    # Redis' clients choose the one database there is.
+    ("SELECT <n>", "-ERR unknown command 'SELECT'"): ("SELECT <n>", "+OK"),
+}
 MISSING = "D-00000000-000000000000000000000000-0000"
 
 
@@ -526,6 +531,8 @@ class InACluster(unittest.TestCase):
 def add_tests(case, rows):
     """Gives the test case one test a command, which compares what its scenarios produced."""
     by_command = collections.defaultdict(set)
+    if os.environ["DISQUE_PEER"] != "c":
+        rows = [OURS.get(row, row) for row in rows]
     for command, reply in rows:
         by_command[command.split(" ")[0]].add((command, reply))
     for name, wanted in by_command.items():
