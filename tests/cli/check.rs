@@ -176,6 +176,7 @@ fn what_answers_like_no_disque_is_critical() {
         (&b"$0\r\n\r\n"[..], "Error: HELLO was answered by something else than Disque"),
         (b"*0\r\n", "Error: HELLO was answered by something else than Disque"),
         (b"-LOADING wait\r\n", "ERROR: LOADING wait"),
+        (b"-ERR a\x1b[2J\x07b\r\n", "ERROR: ERR a\\x1b[2J\\x07b"),
         (b"HTTP/1.1 400 Bad Request\r\n", "Error: unknown reply type 'H'"),
     ] {
         let server = FakeServer::with_replies(&[reply]);
@@ -186,6 +187,10 @@ fn what_answers_like_no_disque_is_critical() {
     let server = FakeServer::with_rule(move |request| answer(request, &empty, &bulk(ME)));
     let (stdout, _, status) = told_by(client(server.port, "--check"));
     assert_eq!(stdout, "CRITICAL: Error: INFO was answered by something else than Disque\n");
+    assert_eq!(status, 2);
+    let server = FakeServer::with_rule(|_| None);
+    let (stdout, _, status) = told_by(client(server.port, "--check"));
+    assert_eq!(stdout, "CRITICAL: Error: Server closed the connection\n");
     assert_eq!(status, 2);
 }
 
