@@ -85,7 +85,7 @@ pub const COMMAND_SLICE: usize = 256;
 /// Bytes of rows that a long command fetches, or tells, before others run: copying them
 /// takes about 0.1 ms.
 pub const SLICE_BYTES: usize = 256 * 1024;
-/// Due jobs handled between two looks at the clock.
+/// Due jobs handled between two readings of the clock.
 pub const TIMER_QUANTUM: usize = 64;
 /// Port + this is the bus port. C: CLUSTER_PORT_INCR.
 pub const BUS_PORT_OFFSET: u16 = 10_000;

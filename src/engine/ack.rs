@@ -89,7 +89,8 @@ impl Engine {
     /// Keeps an ack of a job that is not known here.
     ///
     /// Differs from C, which keeps none of an at-most-once job: nobody would deliver it again,
-    /// but its holder would keep it, delivered, until its TTL is over.
+    /// but its holder would keep it, delivered, until its TTL is over. As in C, a node that leaves
+    /// keeps none: it would not be there to collect it, and the job comes back after its retry.
     fn keep_ack(&mut self, id: &JobId) {
         if self.cluster.is_alone() || self.cluster.is_leaving() {
             return;
@@ -228,6 +229,8 @@ impl Engine {
                 self.pass_ack_on(r, from);
             }
         } else {
+            // The sender has the ack and not the job. The answer lets it drop the ack; collecting
+            // is this node's business from now on.
             if may_have == 0 {
                 self.send_got_ack(from, id, KnowsJob::Yes);
             }

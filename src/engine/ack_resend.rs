@@ -36,7 +36,8 @@ impl AckResend {
 }
 
 impl Engine {
-    /// A link to a node was made: it gets all acks again that it did not confirm.
+    /// A link to a node was made: it gets all acks again that it did not confirm, of jobs whose
+    /// collection was tried before. Those acked in the last second are about to be tried.
     pub(super) fn resend_acks(&mut self, node: NodeRef) {
         self.ack_resend.0.insert(node, WalkAt::Jobs(0));
     }

@@ -5,10 +5,10 @@
 //! | 0 | below 75 % | none |
 //! | 1 | above 75 % | gives way to nodes that have room; delivered at-most-once jobs may go |
 //! | 2 | above 95 % | no copies are taken; acked jobs may go too |
-//! | 3 | above 95 %, more used than resident | the same |
 //!
-//! A node that gives way takes no copy of a job for which enough others have room. Of the others
-//! it takes them, up to 95 %: a cluster that is as full everywhere, or of which the rest is out of
+//! A node that gives way keeps no copy of a job that its clients add and for which enough others
+//! have room. It keeps one of any other, and takes the copies that nodes ask it to, which go to
+//! those with room first, up to 95 %: a cluster that is as full everywhere, or of which the rest is out of
 //! reach, goes on as long as it can. Nodes say with each ping whether they have room.
 //!
 //! Differs from C, which takes no copies at all above 75 %: a node alone refused every job there,

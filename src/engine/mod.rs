@@ -80,7 +80,8 @@ use timer::{Timer, TimerTable};
 
 /// Idle queues are searched for among this many at a time.
 const IDLE_QUEUES_PER_VISIT: usize = 1000;
-/// Requeue times are spread by this, so that nodes do not requeue in step. C: DISQUE_TIME_ERR.
+/// Times at which several holders of a job would act together are drawn from half of this
+/// before to half of this after, in ms. C: DISQUE_TIME_ERR.
 const JITTER_MS: u32 = 500;
 
 /// Whether a quantum of work left some undone.
@@ -255,7 +256,8 @@ impl Engine {
 
 /// What the driver asks.
 impl Engine {
-    /// The point in time at which something is due.
+    /// The earliest time at which [`Self::handle_timeout`] has something to do: now, if some of
+    /// it is left.
     pub fn next_timeout(&self) -> MonoMs {
         let has_more_to_do = !self.ack_resend.is_over()
             || self.has_restored_to_announce()
@@ -329,7 +331,7 @@ impl Engine {
                 self.process_due(r);
             } else if budget == 0 {
                 break;
-            } else if let Some(id) = self.ack_only.pop_due(now) {
+            } else if let Some(id) = self.ack_only.first_due(now) {
                 budget -= 1;
                 self.collect_ack_only_due(id);
             } else if let Some(q) = self.queues.pop_more_to_lend() {
@@ -355,6 +357,8 @@ impl Engine {
         }
     }
 
+    /// A writer for a reply to a client, behind all that were written before; the server sends
+    /// them at the end of its turn.
     fn reply(&mut self, client: ClientId, resp: Resp) -> ReplyWriter<'_> {
         self.out.replies.to(client, resp)
     }
@@ -363,7 +367,7 @@ impl Engine {
         self.reply(client, resp).error(error.to_string());
     }
 
-    /// A quarter of a second earlier or later, drawn anew each time.
+    /// A time up to half of [`JITTER_MS`] earlier or later, drawn anew each time.
     fn with_jitter(&mut self, at: MonoMs) -> MonoMs {
         at.plus_ms(u64::from(self.rng.below(JITTER_MS))).minus_ms(u64::from(JITTER_MS / 2))
     }

@@ -1,8 +1,9 @@
 //! Everything the engine asks of the outside world, in lanes.
 //!
-//! The engine only appends. The driver drains the lanes once per loop turn, always in
-//! this order: AOF bytes, save-nodes, frames, link requests, replies, resumed clients.
-//! Persist, then speak. Everything is encoded when it is emitted: a value that names
+//! The engine only appends. The driver drains the lanes at the end of a turn, and before that
+//! when much is in them, always in this order: AOF bytes, save-nodes, frames, link requests,
+//! replies. Persist, then speak. Clients that are resumed go on with their requests before.
+//! Everything is encoded when it is emitted: a value that names
 //! a job deleted later in the same turn would dangle.
 
 use core::net::SocketAddr;

@@ -47,7 +47,8 @@ pub struct BusLink {
     is_inbound: bool,
     /// Who spoke on it last, as it says.
     sender: Option<NodeId>,
-    /// Whose frame is too large for who is not known, and not whole yet.
+    /// The sender of the frame under way, if the frame is larger than those of unknown nodes may
+    /// be.
     large_frame_of: Option<NodeId>,
     /// When something came in last.
     active_at: MonoMs,
@@ -221,13 +222,13 @@ impl Server {
                 }
             }
         }
-        if event.readable && !self.comes_back_to(id) {
+        if event.readable && !self.is_to_be_read_again(id) {
             self.read_link(id);
         }
     }
 
     /// Whether a link has used up its share of this turn, or has it still to come.
-    fn comes_back_to(&self, id: LinkId) -> bool {
+    fn is_to_be_read_again(&self, id: LinkId) -> bool {
         self.links.find(id.slot, id.generation).is_some_and(|link| link.is_still_ready)
     }
 

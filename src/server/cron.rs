@@ -48,7 +48,7 @@ impl Server {
         self.watchdog.beat();
         while let Some(timer) = self.timers.pop_due(self.clock.now.mono.0) {
             match timer {
-                ServerTimer::Clients => self.look_after_clients(),
+                ServerTimer::Clients => self.visit_clients(),
                 ServerTimer::Links => self.close_idle_links(),
                 ServerTimer::Rates => self.stats.sample(self.clock.now.mono),
                 ServerTimer::Memory => {
@@ -66,7 +66,7 @@ impl Server {
     }
 
     /// Looks at the next part of the clients, so that all have their turn within a second.
-    fn look_after_clients(&mut self) {
+    fn visit_clients(&mut self) {
         let period_ms = u64::from(1000 / self.config.hz.clamp(1, 500));
         let slots_end = self.clients.slots_end();
         let part = slots_end as u64 * period_ms / CLIENTS_ROUND_MS + 1;
@@ -75,12 +75,12 @@ impl Server {
         self.next_client_slot = until;
         for slot in from..until {
             if let Some(id) = self.clients.at_slot(slot).map(|client| client.id) {
-                self.look_after_client(id);
+                self.visit_client(id);
             }
         }
     }
 
-    fn look_after_client(&mut self, id: ClientId) {
+    fn visit_client(&mut self, id: ClientId) {
         let now = self.clock.now.mono;
         let (limits, timeout_secs) = (self.output_limits(), self.config.timeout_secs);
         let Some(client) = self.client_mut(id) else { return };

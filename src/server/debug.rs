@@ -124,7 +124,7 @@ fn try_restart(server: &mut Server, ending: RestartKind, delay: Duration) -> Res
             config_file::rewrite(path, &server.config).map_err(|e| e.to_string())?;
         }
         server.shut_down(RewriteFirst::No)?;
-        server.leave_queues();
+        server.save_queues_for_restart();
     }
     thread::sleep(delay);
     Err(server.identity.start_again().to_string())

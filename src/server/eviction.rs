@@ -21,7 +21,7 @@ const OVER_LIMIT_PERCENT: u64 = 95;
 /// The log is told of a lower level when memory has been below it by this share of the limit,
 /// in percent: jobs that come and go at its edge are no news.
 const CALM_PERCENT: u64 = 5;
-/// Jobs evicted between two looks at the memory in use.
+/// Jobs evicted between two measurements of the memory in use.
 const EVICTED_AT_ONCE: usize = 16;
 /// How long one command may wait for eviction. C: freeMemoryIfNeeded.
 const EVICTION_MAX: Duration = Duration::from_millis(2);

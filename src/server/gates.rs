@@ -15,7 +15,8 @@ pub(super) enum Gate {
 
 impl Server {
     /// Checks a request in C's order: name, number of arguments, password, memory, disk,
-    /// loading. An unauthenticated client can find out about the first two.
+    /// loading. An unauthenticated client can find out about the first two. Evicts jobs, for up to
+    /// 2 ms, before a command that memory is too short for.
     pub(super) fn admit(&mut self, call: &Call<'_>) -> Gate {
         let Some(place) = self.commands.find(&call.args[0]) else {
             let text = [b"ERR unknown command '", &call.args[0], b"'"].concat();

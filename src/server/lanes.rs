@@ -1,5 +1,6 @@
 //! What the engine emitted goes out, in the one right order: what must survive a crash
-//! is on disk before any peer or client is sent what depends on it.
+//! is written to the append only file, and synced where appendfsync says so, before any peer or
+//! client is sent what depends on it.
 //!
 //! The lanes are taken out, emptied and put back, so their memory is used again; one that
 //! had to grow far for a single turn is given back.

@@ -138,7 +138,7 @@ pub struct Server {
     inbound_links_max: usize,
     /// The addresses links are made from.
     bus_sources: Vec<IpAddr>,
-    is_ending: bool,
+    is_shutting_down: bool,
 
     last_client_number: u64,
     /// Clients to be closed at the end of the turn.
@@ -234,7 +234,7 @@ impl Server {
             bus_listeners,
             links: Slots::new(),
             inbound_links_max: INBOUND_LINKS_MAX.min(links_max / 2),
-            is_ending: false,
+            is_shutting_down: false,
             last_client_number: 0,
             closing: Vec::new(),
             is_starved: false,
@@ -280,11 +280,11 @@ impl Server {
         }
         let turns = AssertUnwindSafe(|| {
             let mut events = Vec::new();
-            while !self.is_ending {
+            while !self.is_shutting_down {
                 self.turn(&mut events)?;
             }
             self.persistence.close();
-            self.leave_queues();
+            self.save_queues_for_restart();
             Ok(())
         });
         match panic::catch_unwind(turns) {
@@ -368,7 +368,7 @@ impl Server {
     }
 
     /// Keeps how long something held the server up, to the nearest millisecond, if that
-    /// was long. Due jobs that take all of [`DUE_WORK_MAX`] count as one.
+    /// was long. Due jobs that take all of [`DUE_WORK_MAX`] count as 1 ms.
     fn note_latency(&mut self, event: LatencyEvent, elapsed: Duration) {
         let rounded = elapsed.saturating_add(Duration::from_micros(500));
         let elapsed_ms = u64::try_from(rounded.as_millis()).unwrap_or(u64::MAX);
@@ -393,7 +393,7 @@ impl Server {
 
     /// Ends the loop after this turn.
     pub fn end(&mut self) {
-        self.is_ending = true;
+        self.is_shutting_down = true;
     }
 
     fn close_listeners(&mut self) {

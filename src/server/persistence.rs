@@ -41,11 +41,11 @@ pub(super) static COMMANDS: &[ServerCommand] = &[row("bgrewriteaof", bgrewriteao
 pub const DISK_TOKENS: u8 = 5;
 /// How long a turn loads before others are served.
 const LOAD_MAX: Duration = Duration::from_millis(2);
-/// Records loaded between two looks at the clock.
+/// Records loaded between two readings of the clock.
 const LOADED_AT_ONCE: usize = 256;
 /// How long a turn adds jobs to a rewrite before others are served.
 const REWRITE_MAX: Duration = Duration::from_micros(500);
-/// Jobs rewritten between two looks at the clock.
+/// Jobs rewritten between two readings of the clock.
 const REWRITTEN_AT_ONCE: usize = 32;
 /// Jobs dropped in one go before the file is loaded again.
 const FLUSHED_AT_ONCE: usize = 10_000;
@@ -233,8 +233,8 @@ impl Server {
     /// Puts in force what was opened, for a start with or without a file to be loaded. An
     /// error is the sentence to exit with.
     pub(super) fn begin_loading(&mut self) -> Result<(), String> {
-        self.tell_engine();
-        if self.persistence.is_loading() { Ok(()) } else { self.end_enqueueing() }
+        self.report_storage();
+        if self.persistence.is_loading() { Ok(()) } else { self.use_up_enqueue_once() }
     }
 
     /// Loads for a while. An error is the sentence to exit with.
@@ -302,8 +302,8 @@ impl Server {
         if self.config.appendonly {
             self.persistence.open(self.clock.now.mono, end)?;
         }
-        self.end_enqueueing()?;
-        self.tell_engine();
+        self.use_up_enqueue_once()?;
+        self.report_storage();
         banner::show_ready(&self.config);
         Ok(())
     }
@@ -335,7 +335,7 @@ impl Server {
     /// From now on jobs wait for their retry when they are loaded. The directive
     /// aof-enqueue-jobs-once has had its effect: it goes off, here and in its file, before any
     /// client can fetch a job.
-    fn end_enqueueing(&mut self) -> Result<(), String> {
+    fn use_up_enqueue_once(&mut self) -> Result<(), String> {
         let was_once = std::mem::take(&mut self.config.aof_enqueue_jobs_once);
         self.engine.set_config(self.clock.now, self.config.for_engine(EnqueueAtLoad::No));
         if was_once { self.turn_off_enqueue_once() } else { Ok(()) }
@@ -384,7 +384,7 @@ impl Server {
         self.engine.set_storage(now, Storage::Loading { written_at: now.wall });
         while self.engine.flush(now, client, FLUSHED_AT_ONCE) == More::Yes {}
         let loaded = self.load_slice(&mut reader, usize::MAX);
-        self.tell_engine();
+        self.report_storage();
         loaded.map(|_| ())
     }
 }
@@ -412,7 +412,7 @@ impl Server {
             self.note_write_latency(started.elapsed());
         }
         self.rewrite_some();
-        self.tell_engine();
+        self.report_storage();
     }
 
     fn note_write_latency(&mut self, elapsed: Duration) {
@@ -432,7 +432,7 @@ impl Server {
     }
 
     /// Reports to the engine how the append only file is doing.
-    fn tell_engine(&mut self) {
+    fn report_storage(&mut self) {
         self.engine.set_storage(self.clock.now, self.persistence.storage());
     }
 
@@ -450,13 +450,13 @@ impl Server {
         } else {
             self.persistence.aof.turn_off();
         }
-        self.tell_engine();
+        self.report_storage();
         Ok(())
     }
 
     /// Writes and syncs everything for the end, and the whole file anew where that is
     /// wanted. An error says why the server must go on.
-    pub(super) fn persist_for_end(&mut self, rewrite: RewriteFirst) -> Result<(), String> {
+    pub(super) fn persist_for_shutdown(&mut self, rewrite: RewriteFirst) -> Result<(), String> {
         if self.persistence.is_loading() {
             return Ok(());
         }
@@ -470,7 +470,7 @@ impl Server {
             self.rewrite_at_once()
                 .map_err(|e| format!("the append only file cannot be rewritten: {e}"))?;
         }
-        self.tell_engine();
+        self.report_storage();
         Ok(())
     }
 
@@ -487,7 +487,7 @@ impl Server {
     /// The last that a server does that was told to end: leaves the queues to the next start,
     /// if that is wanted. Whatever fails here, the jobs are safe; the queued ones come back
     /// within their retry then.
-    pub(super) fn leave_queues(&mut self) {
+    pub(super) fn save_queues_for_restart(&mut self) {
         let is_left = match &self.persistence.load {
             // Nothing has happened to what the last stop left.
             Some(load) if load.restores_queues => self.leave_stop_note(),
@@ -520,7 +520,7 @@ impl Server {
         self.persistence.rewrite_from = 0;
         self.persistence.aof.begin_rewrite(self.clock.now.mono)?;
         log::info!("Rewriting the append only file");
-        self.tell_engine();
+        self.report_storage();
         Ok(())
     }
 
@@ -531,7 +531,7 @@ impl Server {
         let path = path_in(dir, &self.config).map_err(|e| reason(&e))?;
         self.persistence.rewrite_from = 0;
         self.persistence.aof.move_to(self.clock.now.mono, path).map_err(|e| reason(&e))?;
-        self.tell_engine();
+        self.report_storage();
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! From a client's bytes to commands.
 //!
-//! A client's turn: what was kept is executed first, then its socket is read and
-//! executed, until there is nothing to read, something holds the pipeline up (a blocking
+//! When the loop comes to a client, requests that were kept are executed first. Then its socket
+//! is read and what comes is executed, until there is nothing to read, something holds the pipeline up (a blocking
 //! command, too much unsent output, CLIENT PAUSE), or its share of the turn is used up.
 //! In the last case the loop comes back to it after the others.
 //!
@@ -301,13 +301,13 @@ impl Server {
             client.is_blocked = true;
         }
         if outcome != Outcome::Again {
-            self.take_note(place, call);
+            self.account_for_call(place, call);
         }
         outcome
     }
 
     /// What is kept of a call: counts, the slow log, latency.
-    fn take_note(&mut self, place: usize, call: &Call<'_>) {
+    fn account_for_call(&mut self, place: usize, call: &Call<'_>) {
         let ended_at = Instant::now();
         let elapsed = ended_at.duration_since(self.command_started_at);
         let duration_us = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);

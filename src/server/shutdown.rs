@@ -20,7 +20,7 @@ impl Server {
     /// error says why the server has to go on; nothing has changed then.
     pub fn shut_down(&mut self, rewrite: RewriteFirst) -> Result<(), String> {
         log::warn!("The server is going down");
-        self.persist_for_end(rewrite)?;
+        self.persist_for_shutdown(rewrite)?;
         if rewrite == RewriteFirst::No && self.persistence.storage() == Storage::Off {
             self.log_lost_jobs();
         }

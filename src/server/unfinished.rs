@@ -13,7 +13,7 @@ use crate::base::limits::{UNFINISHED_MAX, UNFINISHED_SHARE_OF_MAXMEMORY};
 use crate::base::memory;
 
 /// Who holds unfinished input.
-enum Holder {
+enum InputHolder {
     Client(ClientId),
     Link(LinkId),
 }
@@ -25,8 +25,8 @@ impl Server {
             let Some((held, holder)) = self.largest_holder() else { return };
             let (sum, max) = (self.unfinished.bytes(), self.unfinished_max());
             let who = match holder {
-                Holder::Client(id) => self.client(id).map(|client| self.address_of(client)),
-                Holder::Link(id) => self.link_peer(id).map(|peer| format!("node {peer}")),
+                InputHolder::Client(id) => self.client(id).map(|client| self.address_of(client)),
+                InputHolder::Link(id) => self.link_peer(id).map(|peer| format!("node {peer}")),
             };
             log::warn!(
                 "Closing the connection of {}: of the {sum} bytes of requests that are not whole \
@@ -34,13 +34,13 @@ impl Server {
                 who.unwrap_or_default()
             );
             match holder {
-                Holder::Client(id) => {
+                InputHolder::Client(id) => {
                     if let Some(client) = self.client_mut(id) {
                         client.connection.input.discard();
                     }
                     self.close_later(id, Closing::AfterTurn);
                 }
-                Holder::Link(id) => self.lose_link(id),
+                InputHolder::Link(id) => self.lose_link(id),
             }
         }
     }
@@ -56,12 +56,12 @@ impl Server {
         maxmemory.saturating_sub(others).max(maxmemory / UNFINISHED_SHARE_OF_MAXMEMORY)
     }
 
-    fn largest_holder(&self) -> Option<(usize, Holder)> {
+    fn largest_holder(&self) -> Option<(usize, InputHolder)> {
         let clients = self
             .clients
             .iter()
-            .map(|client| (client.connection.input.memory(), Holder::Client(client.id)));
-        let links = self.link_inputs().map(|(id, input)| (input.memory(), Holder::Link(id)));
+            .map(|client| (client.connection.input.memory(), InputHolder::Client(client.id)));
+        let links = self.link_inputs().map(|(id, input)| (input.memory(), InputHolder::Link(id)));
         let holders = clients.chain(links).filter(|&(held, _)| held > 0);
         holders.max_by_key(|&(held, _)| held)
     }
