@@ -152,9 +152,7 @@ impl Sum {
 
     /// Finds the sum of a LOADJOB, given all bytes of the record and the job in it.
     pub fn find(record: &[u8], job: &JobRecord<'_>) -> FoundSum {
-        let Some((Tag::SUM, value)) = job.attributes.iter().last() else {
-            return FoundSum::Absent;
-        };
+        let Some(value) = job.attributes.sum() else { return FoundSum::Absent };
         match Self::decode(&value) {
             Ok((sum, crc)) if crc == checksum_of(record) => FoundSum::Sound(sum),
             _ => FoundSum::Broken,
@@ -200,6 +198,7 @@ fn checksum_of(record: &[u8]) -> u32 {
 mod tests {
     use super::*;
     use crate::proto::aof_record::AofRecord;
+    use crate::proto::attributes::AttributeStream;
 
     const GOLDEN: &[u8] = include_bytes!("../../tests/golden/disque.aof");
     const SUM: Sum =
@@ -297,5 +296,24 @@ mod tests {
         assert_eq!(find(&record), FoundSum::Sound(SUM));
         let tags: Vec<Tag> = job(&record).attributes.iter().map(|(tag, _)| tag).collect();
         assert_eq!(tags, [Tag(4), Tag::SUM]);
+        // A length that is damaged hides nothing.
+        let len_at = record.len() - 2 - 40 - 40 + 3;
+        assert_eq!(record[len_at], 2);
+        record[len_at] = 200;
+        assert_eq!(find(&record), FoundSum::Broken);
+    }
+
+    #[test]
+    fn a_value_that_looks_like_a_sum_is_none() {
+        let mut stream = AttributeStream::default();
+        // Behind the first entry's 38 bytes the value goes on as a sum begins.
+        let value = [&[b'v'; 35][..], &PLACE].concat();
+        stream.push(Tag::USER, &[&value]);
+        let kept = stream.keep().expect("it has some");
+        let with_attributes = JobRecord { attributes: kept.as_attributes(), ..job(load_job()) };
+        let mut record = Vec::new();
+        aof_record::append_load_job(&mut record, &with_attributes, SumPlace::No);
+        assert_eq!(find(&record), FoundSum::Absent);
+        assert_eq!(job(&record).attributes.without_sum(), kept.as_attributes());
     }
 }

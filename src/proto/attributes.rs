@@ -14,28 +14,52 @@
 //!          or u8 0, which is padding
 //! ```
 //!
-//! Tags, for good: 1 user attribute, 2 limits, 3 dead-letter facts, 4 note, 5 move stamp,
-//! 6 checksum, which never leaves the file ([`super::aof_sum`]). A tag that is not known
-//! here is passed on as it is.
+//! | tag | what it is | value |
+//! |---|---|---|
+//! | 1 | user attribute | u8 length of the name, name, value |
+//! | 2 | limits | |
+//! | 3 | dead-letter facts | |
+//! | 4 | note | |
+//! | 5 | move stamp | |
+//! | 6 | checksum, which never leaves the file | see [`super::aof_sum`] |
+//!
+//! The numbers are for good. A tag that is not known here is passed on as it is.
+//!
+//! A job with attributes has [`super::job_record::FLAG_HAD_ATTRIBUTES`] in its record. The
+//! C server keeps the flag, and so shows that it lost them. Without it nobody looks for
+//! attributes.
 //!
 //! Invariant: attributes never make a record invalid. A record whose entries or stream are
 //! broken has no attributes, and is a job all the same.
 
 use std::borrow::Cow;
+use std::iter;
 
-use crate::base::ids::NODE_ID_LEN;
+use super::reader::Reader;
+use crate::base::ids::{JobId, NODE_ID_LEN};
+
+/// Most attributes that a user may give a job.
+pub const USER_ATTRIBUTES_MAX: usize = 16;
+/// Longest name of a user attribute, in bytes.
+pub const USER_NAME_MAX: usize = 32;
+/// Most bytes of a job's user attributes, names and values together.
+pub const USER_BYTES_MAX: usize = 1024;
 
 /// What an attribute is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tag(pub u8);
 
 impl Tag {
+    /// A name and a value, given by the job's producer.
+    pub const USER: Self = Self(1);
     /// A checksum of the append only file.
     pub const SUM: Self = Self(6);
 }
 
 /// Bytes of the stream in one entry.
 pub(super) const PIECE_LEN: usize = NODE_ID_LEN - 2;
+/// Most entries that a job has: an index has 8 bits, and the last one is left for a checksum.
+const ENTRIES_MAX: usize = 255;
 
 const PADDING: u8 = 0;
 
@@ -61,6 +85,33 @@ impl<'a> Attributes<'a> {
         self.entries
     }
 
+    /// Whether there is nothing behind the nodes. Where there is, it may be broken.
+    pub fn is_empty(self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// How many bytes their entries have.
+    pub fn byte_count(self) -> usize {
+        self.entries.len() * NODE_ID_LEN
+    }
+
+    /// Copies what is to be kept of them: all but checksums. `None` when that is nothing, or
+    /// more than a record has room for.
+    pub fn to_kept(self) -> Option<KeptAttributes> {
+        let mut stream = AttributeStream::default();
+        for (tag, value) in self.iter().filter(|(tag, _)| *tag != Tag::SUM) {
+            stream.push(tag, &[&value]);
+        }
+        stream.keep()
+    }
+
+    /// Gives the user attributes in their order, each as [`user_attribute`] reads it.
+    pub fn users(self) -> impl Iterator<Item = Cow<'a, [u8]>> {
+        self.iter().filter_map(|(tag, value)| {
+            (tag == Tag::USER && user_attribute(&value).is_some()).then_some(value)
+        })
+    }
+
     /// Gives each attribute in its order. There are none when an index is not the next one
     /// or the stream ends within an attribute. A value is borrowed if it stands in one entry.
     pub fn iter(self) -> impl Iterator<Item = (Tag, Cow<'a, [u8]>)> {
@@ -68,10 +119,20 @@ impl<'a> Attributes<'a> {
         Stream { entries, at: 0 }.flatten()
     }
 
-    /// These without the checksum, which has the last entry to itself.
+    /// The value of the checksum, which has the last entry to itself. Of a broken stream it is
+    /// what stands there: that something is broken, the checksum is to show.
+    pub(super) fn sum(self) -> Option<Cow<'a, [u8]>> {
+        if self.is_well_formed() {
+            return self.iter().last().filter(|(tag, _)| *tag == Tag::SUM).map(|(_, value)| value);
+        }
+        let mut last = Stream { entries: self.entries.last_chunk::<1>()?, at: 0 };
+        last.next().flatten().filter(|(tag, _)| *tag == Tag::SUM).map(|(_, value)| value)
+    }
+
+    /// These without the checksum.
     pub fn without_sum(self) -> Self {
-        match (self.iter().last(), self.entries.split_last()) {
-            (Some((Tag::SUM, _)), Some((_, entries))) => Self { entries },
+        match (self.sum(), self.entries.split_last()) {
+            (Some(_), Some((_, entries))) => Self { entries },
             _ => self,
         }
     }
@@ -81,6 +142,96 @@ impl<'a> Attributes<'a> {
         let mut stream = Stream { entries: self.entries, at: 0 };
         indices.all(|(index, expected)| index == expected) && stream.all(|read| read.is_some())
     }
+}
+
+/// The name and the value of a user attribute; `None` if it is none.
+pub fn user_attribute(value: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (name_len, rest) = value.split_first()?;
+    rest.split_at_checked(usize::from(*name_len))
+}
+
+/// A stream being written.
+#[derive(Debug, Default)]
+pub struct AttributeStream(Vec<u8>);
+
+impl AttributeStream {
+    /// Whether nothing has been written yet.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Appends an attribute whose value consists of these parts.
+    ///
+    /// # Panics
+    /// When the value has more than 65,535 bytes.
+    pub fn push(&mut self, tag: Tag, parts: &[&[u8]]) {
+        let len = parts.iter().map(|part| part.len()).sum::<usize>();
+        let len = u16::try_from(len).expect("a value's length has 16 bits");
+        self.0.push(tag.0);
+        self.0.extend_from_slice(&len.to_le_bytes());
+        parts.iter().for_each(|part| self.0.extend_from_slice(part));
+    }
+
+    /// Appends a user attribute.
+    ///
+    /// # Panics
+    /// When the name has more than 255 bytes, or both together more than 65,534.
+    pub fn push_user(&mut self, name: &[u8], value: &[u8]) {
+        let name_len = u8::try_from(name.len()).expect("a name's length has 8 bits");
+        self.push(Tag::USER, &[&[name_len], name, value]);
+    }
+
+    /// Keeps what was written. `None` when that is nothing, or more than a record has room for.
+    pub fn keep(self) -> Option<KeptAttributes> {
+        let count = self.0.len().div_ceil(PIECE_LEN);
+        if count == 0 || count > ENTRIES_MAX {
+            return None;
+        }
+        let mut bytes = Vec::with_capacity(count * NODE_ID_LEN);
+        append_entries(&mut bytes, 0, &self.0);
+        Some(KeptAttributes(bytes.as_chunks().0.into()))
+    }
+}
+
+/// The attributes of a job that is kept: entries, as its next record has them.
+///
+/// Invariant: there is at least one, no checksum, and room for one more entry in a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptAttributes(Box<[Entry]>);
+
+impl KeptAttributes {
+    /// Gives them as those of a record.
+    pub fn as_attributes(&self) -> Attributes<'_> {
+        Attributes { entries: &self.0 }
+    }
+}
+
+/// Appends to the answer to a question for attributes those of a job.
+///
+/// ```text
+/// 40   job ID
+/// u8   number of entries
+///      the entries
+/// ```
+///
+/// # Panics
+/// When there are more than 255 entries; of a job that is kept there never are.
+pub fn append_answer(out: &mut Vec<u8>, id: &JobId, attributes: Attributes<'_>) {
+    let count = u8::try_from(attributes.entries.len()).expect("a job has at most 255 entries");
+    out.extend_from_slice(&id.0);
+    out.push(count);
+    out.extend_from_slice(attributes.entries.as_flattened());
+}
+
+/// Gives the jobs of such an answer, and their attributes, up to where it is malformed.
+pub fn read_answer(payload: &[u8]) -> impl Iterator<Item = (JobId, Attributes<'_>)> {
+    let mut reader = Reader::new(payload);
+    iter::from_fn(move || {
+        let id = reader.job_id().ok()?;
+        let count = usize::from(reader.u8().ok()?);
+        let (entries, _) = reader.take(count * NODE_ID_LEN).ok()?.as_chunks();
+        Some((id, Attributes { entries }))
+    })
 }
 
 /// Reads a stream. What ends within an attribute gives `None` in its place, and ends.
@@ -167,22 +318,14 @@ mod tests {
 
     type Listed = Vec<(Tag, Vec<u8>)>;
 
-    fn stream_of(attributes: &Listed) -> Vec<u8> {
-        let mut stream = Vec::new();
-        for (tag, value) in attributes {
-            stream.push(tag.0);
-            stream.extend_from_slice(&(value.len() as u16).to_le_bytes());
-            stream.extend_from_slice(value);
-        }
+    fn stream_of(attributes: &Listed) -> AttributeStream {
+        let mut stream = AttributeStream::default();
+        attributes.iter().for_each(|(tag, value)| stream.push(*tag, &[value]));
         stream
     }
 
     fn encode(attributes: &Listed) -> Vec<Entry> {
-        let mut bytes = Vec::new();
-        append_entries(&mut bytes, 0, &stream_of(attributes));
-        let (entries, rest) = bytes.as_chunks();
-        assert!(rest.is_empty(), "entries are whole");
-        entries.to_vec()
+        stream_of(attributes).keep().map_or(Vec::new(), |kept| kept.0.to_vec())
     }
 
     fn decode(entries: &[Entry]) -> Listed {
@@ -217,10 +360,57 @@ mod tests {
     fn more_attributes_may_be_added_in_entries_of_their_own() {
         let (first, second) = (vec![(Tag(1), vec![b'1'; 40])], vec![(Tag(2), vec![b'2'])]);
         let mut bytes = encode(&first).concat();
-        append_entries(&mut bytes, 2, &stream_of(&second));
+        append_entries(&mut bytes, 2, &stream_of(&second).0);
         let (entries, _) = bytes.as_chunks();
         assert_eq!(entries[2][..6], [0, 2, 2, 1, 0, b'2']);
         assert_eq!(decode(entries), [first, second].concat());
+    }
+
+    #[test]
+    fn what_is_kept_has_no_checksum_and_no_gaps_and_room_for_one_more_entry() {
+        let listed = vec![(Tag(1), vec![b'1'; 40]), (Tag(77), b"unknown".to_vec())];
+        let mut bytes = encode(&listed).concat();
+        append_entries(&mut bytes, 2, &stream_of(&vec![(Tag::SUM, vec![0; 35])]).0);
+        let kept = Attributes { entries: bytes.as_chunks().0 }.to_kept().expect("some are left");
+        assert_eq!(kept.0.to_vec(), encode(&listed));
+        let sum_alone = encode(&vec![(Tag::SUM, vec![0; 35])]);
+        assert_eq!(Attributes { entries: &sum_alone }.to_kept(), None);
+        assert_eq!(Attributes::default().to_kept(), None);
+        // 255 entries and a byte, of which 3 are the tag and the length.
+        for (len, is_kept) in [(255 * 38 - 3, true), (255 * 38 - 2, false)] {
+            assert_eq!(stream_of(&vec![(Tag(9), vec![b'x'; len])]).keep().is_some(), is_kept);
+        }
+    }
+
+    #[test]
+    fn user_attributes_are_told_from_others_and_read_back() {
+        let mut stream = AttributeStream::default();
+        stream.push_user(b"traceparent", b"00-abc-01");
+        stream.push(Tag(2), &[b"\x03abc"]);
+        stream.push(Tag::USER, &[b"\x09short"]);
+        stream.push_user(b"empty", b"");
+        let kept = stream.keep().expect("it has some");
+        let users: Vec<_> = kept.as_attributes().users().collect();
+        let pairs: Vec<_> = users.iter().filter_map(|user| user_attribute(user)).collect();
+        assert_eq!(pairs, [(&b"traceparent"[..], &b"00-abc-01"[..]), (b"empty", b"")]);
+        assert_eq!(kept.as_attributes().iter().count(), 4, "the others are kept");
+    }
+
+    #[test]
+    fn an_answer_reads_back_up_to_where_it_is_cut_off() {
+        let id = |text: &[u8]| JobId::parse(text).expect("valid");
+        let first = id(b"D-4f34f40c-BSFzs+DYWKutLatQkA1Cwov4-ffff");
+        let second = id(b"D-4f34f40c-CSFzs+DYWKutLatQkA1Cwov4-ffff");
+        let long = encode(&vec![(Tag(1), vec![b'x'; 50])]);
+        let mut payload = Vec::new();
+        append_answer(&mut payload, &first, Attributes { entries: &long });
+        append_answer(&mut payload, &second, Attributes::default());
+        let read: Vec<_> = read_answer(&payload).collect();
+        assert_eq!(read, [(first, Attributes { entries: &long }), (second, Attributes::default())]);
+        for len in 0..payload.len() {
+            let expected = usize::from(len >= 40 + 1 + 80);
+            assert_eq!(read_answer(&payload[..len]).count(), expected, "{len} bytes");
+        }
     }
 
     #[test]

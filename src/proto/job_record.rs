@@ -44,6 +44,8 @@ pub const FLAG_BROADCAST_QUEUED: u8 = 1;
 pub const FLAG_BROADCAST_WILLQUEUE: u8 = 2;
 /// Delivered at least once by the node that holds this copy; never sent to peers.
 pub const FLAG_DELIVERED: u8 = 4;
+/// The job has attributes, or had some that a C server lost; see [`super::attributes`].
+pub const FLAG_HAD_ATTRIBUTES: u8 = 128;
 
 /// From the job ID to the deliveries: what every record has.
 const FIXED_LEN: usize = 68;
