@@ -16,7 +16,10 @@ use disque::engine::config::EngineConfig;
 use disque::engine::outbox::Outbox;
 use disque::engine::{Engine, More};
 use disque::proto::aof_record;
-use disque::proto::bus::{self, Message};
+use disque::proto::attributes::{self, user_attribute};
+use disque::proto::bus::{
+    self, Abilities, Header, Message, MessageFlags, NodeFlags, Query, QueryKind,
+};
 use disque::proto::job_record::JobRecord;
 use disque::proto::nodes_conf;
 use disque::proto::quoting;
@@ -243,21 +246,25 @@ fn bus_frames() {
             hex.as_bytes().chunks(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect();
         let mut rng = Rng::from_seed([7; 32]);
         for _ in 0..rounds() / 8 {
-            let mut copy = damaged(&mut rng, &frame);
-            let _length = bus::frame_len(&copy);
-            // With the length put right most copies get past the header.
-            let total_len = u32::try_from(copy.len()).expect("a short frame").to_be_bytes();
-            if let Some(field) = copy.get_mut(4..8) {
-                field.copy_from_slice(&total_len);
-            }
-            if let Ok((header, message)) = bus::decode(&copy) {
-                let mut again = Vec::new();
-                bus::encode(&mut again, &header, &message);
-                let (header_again, message_again) = bus::decode(&again).expect("it was encoded");
-                assert_eq!(header_again, header);
-                assert!(say_the_same(&message_again, &message), "{message_again:?}, {message:?}");
-            }
+            check_frame(&mut damaged(&mut rng, &frame));
         }
+    }
+}
+
+/// Decodes a damaged frame; what it is taken for is encoded to what says the same.
+fn check_frame(copy: &mut [u8]) {
+    let _length = bus::frame_len(copy);
+    // With the length put right most copies get past the header.
+    let total_len = u32::try_from(copy.len()).expect("a short frame").to_be_bytes();
+    if let Some(field) = copy.get_mut(4..8) {
+        field.copy_from_slice(&total_len);
+    }
+    if let Ok((header, message)) = bus::decode(copy) {
+        let mut again = Vec::new();
+        bus::encode(&mut again, &header, &message);
+        let (header_again, message_again) = bus::decode(&again).expect("it was encoded");
+        assert_eq!(header_again, header);
+        assert!(say_the_same(&message_again, &message), "{message_again:?}, {message:?}");
     }
 }
 
@@ -301,8 +308,47 @@ fn attributes() {
         if let Ok(job) = JobRecord::decode(&mut Reader::new(&bytes)) {
             let total: usize = job.attributes.iter().map(|(_, value)| value.len()).sum();
             assert!(total < bytes.len());
+            if let Some(kept) = job.attributes.to_kept() {
+                let kept = kept.as_attributes();
+                assert!(kept.iter().eq(job.attributes.iter()), "there is no checksum among them");
+                assert!(kept.users().all(|user| user_attribute(&user).is_some()));
+            }
         }
     });
+}
+
+#[test]
+fn answers_with_attributes() {
+    let record = record_with_attributes();
+    let job = JobRecord::decode(&mut Reader::new(&record)).expect("it has its lengths");
+    let mut payload = Vec::new();
+    attributes::append_answer(&mut payload, &job.id, job.attributes);
+    attributes::append_answer(&mut payload, &job.id, job.attributes);
+    fuzz(&payload, |_, bytes| {
+        let total: usize = attributes::read_answer(&bytes)
+            .map(|(_, attributes)| 41 + attributes.byte_count())
+            .sum();
+        assert!(total <= bytes.len());
+    });
+}
+
+#[test]
+fn questions() {
+    let header = Header {
+        sender: NodeId([b'a'; 40]),
+        ip: None,
+        port: 7711,
+        flags: NodeFlags::MYSELF,
+        state: 0,
+        message_flags: MessageFlags::NONE,
+        reserved: Header::announce(None, Abilities::OURS),
+    };
+    let query = Query { token: 77, kind: QueryKind::ATTRIBUTES, payload: &[b'D'; 80] };
+    for message in [Message::Query(query), Message::Answer(query)] {
+        let mut frame = Vec::new();
+        bus::encode(&mut frame, &header, &message);
+        fuzz(&frame, |_, mut copy| check_frame(&mut copy));
+    }
 }
 
 #[test]

@@ -41,6 +41,10 @@ pub const ACCEPTS_PER_TURN: usize = 1000;
 /// Most jobs asked for in one NEEDJOBS, and sent in one YOURJOBS (the C server
 /// keeps them in an array of 100 on its stack).
 pub const JOBS_PER_MESSAGE_MAX: usize = 100;
+/// Largest payload of a question to a node, and of its answer, in bytes: the attributes of
+/// [`JOBS_PER_MESSAGE_MAX`] jobs, of any length that a record has room for.
+pub const QUERY_PAYLOAD_MAX: usize = 1024 * 1024;
+const _: () = assert!(JOBS_PER_MESSAGE_MAX * (40 + 1 + 255 * 40) <= QUERY_PAYLOAD_MAX);
 /// Most gossip entries looked at in one message.
 pub const GOSSIP_ENTRIES_MAX: usize = 1000;
 /// Largest bus frame of a known sender: a body, its queue name, and room for the rest.

@@ -51,14 +51,28 @@ pub struct JobsWait {
     pub queues: Box<[QueueRef]>,
     pub order: WaitOrder,
     pub resp: Resp,
-    pub counters: Counters,
+    pub extras: Extras,
 }
 
-/// Whether a job is answered together with its delivery counters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counters {
-    No,
-    Yes,
+/// What is answered of a job behind its queue, its ID and its body.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extras(u8);
+
+impl Extras {
+    pub const NONE: Self = Self(0);
+    /// Its delivery counters.
+    pub const COUNTERS: Self = Self(1);
+    /// The attributes that its producer gave it.
+    pub const ATTRIBUTES: Self = Self(2);
+
+    pub const fn with(self, others: Self) -> Self {
+        Self(self.0 | others.0)
+    }
+
+    /// Whether all of `others` are answered.
+    pub const fn contains(self, others: Self) -> bool {
+        self.0 & others.0 == others.0
+    }
 }
 
 /// Everybody who waits, and until when.
@@ -175,7 +189,7 @@ impl Engine {
         &mut self,
         call: &Call<'_>,
         names: &Args<'_>,
-        counters: Counters,
+        extras: Extras,
         deadline: MonoMs,
     ) {
         let order = self.blocked.next_place();
@@ -196,7 +210,7 @@ impl Engine {
         for &q in &queues {
             self.queues.mark_ready(q);
         }
-        let wait = JobsWait { queues: queues.into(), order, resp: call.resp, counters };
+        let wait = JobsWait { queues: queues.into(), order, resp: call.resp, extras };
         self.blocked.begin(call.client, Wait::Jobs(wait), deadline);
     }
 
@@ -283,7 +297,7 @@ mod tests {
             queues: queues.clone().into(),
             order: 1,
             resp: Resp::V2,
-            counters: Counters::No,
+            extras: Extras::NONE,
         };
         let client = ClientId { slot: 1, generation: 0 };
         let mut blocked = Blocked::default();

@@ -152,7 +152,7 @@ impl Engine {
             let (view, out) = self.view_and_out();
             let mut reply = out.replies.to(client, wait.resp);
             reply.array(1);
-            view.write_row(&mut reply, r, wait.counters);
+            view.write_row(&mut reply, r, wait.extras);
             self.resume(client);
             self.note_emptied(q);
         }

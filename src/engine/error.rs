@@ -1,6 +1,7 @@
 //! What a command answers when it cannot do what it was asked: one variant a text.
 //!
-//! Clients match on these texts, so each is C's to the letter.
+//! Clients match on these texts, so each is C's to the letter; of what C does not have, they
+//! name the option that is wrong.
 
 use std::fmt;
 
@@ -35,6 +36,12 @@ pub enum CommandError {
     BadReplyType,
     LoadJobFromClient,
     QueueNameTooLong,
+    AttributeIncomplete,
+    AttributeName,
+    /// The name.
+    AttributeTwice(String),
+    TooManyAttributes,
+    AttributesTooLong,
     /// Any other text, its code word included.
     Other(String),
 }
@@ -92,6 +99,15 @@ impl fmt::Display for CommandError {
                 "ERR LOADJOB is a special command only processed from AOF"
             }
             Self::QueueNameTooLong => "ERR Queue names have at most 1048576 bytes",
+            Self::AttributeIncomplete => "ERR ATTR needs a name and a value",
+            Self::AttributeName => {
+                "ERR ATTR names must have 1 to 32 printable ASCII characters and no spaces"
+            }
+            Self::AttributeTwice(name) => return write!(f, "ERR ATTR {name} is given twice"),
+            Self::TooManyAttributes => "ERR ATTR can be given at most 16 times",
+            Self::AttributesTooLong => {
+                "ERR ATTR names and values can have at most 1024 bytes together"
+            }
             Self::Other(text) => text,
         })
     }

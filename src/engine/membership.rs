@@ -42,7 +42,9 @@ impl Engine {
             Event::LinkUp(node) => {
                 self.resend_acks(node);
                 self.link_count += 1;
+                self.jobs.search_for_attributes();
             }
+            Event::AbilitiesKnown(_) => self.jobs.search_for_attributes(),
             _ => {}
         }
     }
@@ -77,7 +79,7 @@ impl Engine {
 fn log_event(cluster: &Cluster, event: Event) {
     let name = |node| cluster.name(node);
     match event {
-        Event::LinkUp(_) | Event::Acquainted(_) => {}
+        Event::LinkUp(_) | Event::Acquainted(_) | Event::AbilitiesKnown(_) => {}
         Event::Joined(node) => info!("Node {} joined the cluster.", name(node)),
         Event::PossiblyFailing(node) => {
             info!("Node {} does not answer: it gets no jobs until it does.", name(node));

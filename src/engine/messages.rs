@@ -93,6 +93,8 @@ impl Engine {
             Message::Pause { queue, flags } => {
                 self.set_pause(queue, Pause::NONE.with(Pause(*flags)))
             }
+            Message::Query(query) => self.on_query(from, query),
+            Message::Answer(answer) => self.on_answer(from, answer),
             Message::Fail(about) => self.on_fail(from, *about),
             Message::Ping(_) | Message::Pong(_) | Message::Meet(_) => {}
         }

@@ -17,6 +17,8 @@
 //! | [`need_jobs`], [`your_jobs`] | jobs asked of other nodes, and lent to them |
 //! | [`messages`] | how a message of another node becomes a call |
 //! | [`memory`], `flush` | what is given up when memory is short, or because it was asked for |
+//! | `attributes` | attributes that were lost on a job's way, and come back |
+//! | `queries` | questions to other nodes, and their answers |
 //! | [`records`] | records for the append only file, and back |
 //! | [`cluster`], [`membership`] | nodes, links, gossip, failure detection; what they mean for jobs |
 //! | [`command`], [`commands`], [`arguments`] | the table of commands, and one function each |
@@ -28,6 +30,7 @@ pub mod ack;
 pub mod ack_only;
 pub mod ack_resend;
 pub mod arguments;
+mod attributes;
 pub mod blocked;
 pub mod cluster;
 pub mod command;
@@ -44,6 +47,7 @@ pub mod messages;
 pub mod need_jobs;
 pub mod node_set;
 pub mod outbox;
+mod queries;
 pub mod queue;
 pub mod records;
 pub mod replication;
@@ -73,6 +77,7 @@ use config::EngineConfig;
 use error::CommandError;
 use jobs::{JobRef, Jobs};
 use outbox::{ConnectToken, Outbox};
+use queries::Queries;
 use queue::Queues;
 use records::Storage;
 use restored::Restored;
@@ -104,6 +109,9 @@ pub struct Engine {
     queues: Queues,
     blocked: Blocked,
     cluster: Cluster,
+    queries: Queries,
+    /// When nodes may be asked for attributes that were lost.
+    ask_for_attributes_at: MonoMs,
     timers: TimerTable,
     long_commands: BTreeMap<ClientId, LongCommand>,
     /// Room for the jobs that a GETJOB fetches; empty between commands.
@@ -134,6 +142,8 @@ impl Engine {
             restored: Restored::default(),
             queues: Queues::new(queue_key),
             blocked: Blocked::default(),
+            queries: Queries::default(),
+            ask_for_attributes_at: now.mono,
             timers: TimerTable::new(now.mono),
             long_commands: BTreeMap::new(),
             fetched: Vec::new(),
@@ -272,6 +282,8 @@ impl Engine {
             .min(self.ack_only.next_at())
             .min(self.blocked.next_deadline())
             .min(ask_at)
+            .min(self.queries.next_at())
+            .min(self.attributes_asked_at())
     }
 
     pub fn config(&self) -> &EngineConfig {
@@ -325,6 +337,11 @@ impl Engine {
             } else if let Some((_, r)) = self.jobs.first_ask().filter(|(at, _)| *at <= now) {
                 budget -= 1;
                 self.replicate_again(r);
+            } else if self.queries.drop_one_over(now) {
+                budget -= 1;
+            } else if self.attributes_asked_at() <= now {
+                budget -= 1;
+                self.ask_for_some_attributes();
             } else if !self.storage.is_loading()
                 && let Some(r) = self.jobs.pop_due(now, &mut budget)
             {

@@ -13,11 +13,10 @@ use crate::base::memory;
 use crate::base::time::{MonoMs, Now, UnixMs};
 use crate::proto::aof_record::{self, AofRecord};
 use crate::proto::aof_sum::SumPlace;
-use crate::proto::attributes::Attributes;
 use crate::proto::job_record::JobRecord;
 
 use super::config::EnqueueAtLoad;
-use super::jobs::{Job, JobFlags, JobRef, JobState, NewJob};
+use super::jobs::{Job, JobFlags, JobRef, JobState, Jobs, NewJob};
 use super::node_set::{ME, NodeSet};
 use super::view::View;
 use super::{Engine, More};
@@ -35,14 +34,16 @@ pub enum RecordForm {
     ForFile,
 }
 
-/// A job as a record.
+/// A job as a record. Its attributes go to every node: C servers skip them.
 pub(super) fn record_of<'a, N>(
-    job: &'a Job,
+    jobs: &'a Jobs,
+    r: JobRef,
     queue: &'a [u8],
     now: Now,
     form: RecordForm,
     nodes: N,
 ) -> JobRecord<'a, N> {
+    let job = &jobs[r];
     let expire_secs = expire_unix_secs(job, now);
     let (expiry, flags) = match form {
         RecordForm::ForFile => (expire_secs, job.flags()),
@@ -66,7 +67,7 @@ pub(super) fn record_of<'a, N>(
         queue,
         body: &job.body,
         nodes,
-        attributes: Attributes::default(),
+        attributes: jobs.attributes(r).unwrap_or_default(),
     }
 }
 
@@ -177,6 +178,8 @@ impl Engine {
                 self.jobs.sets().add(&mut may_have, node);
             }
         }
+        let flags = JobFlags(record.flags);
+        let had_attributes = flags.contains(JobFlags::HAD_ATTRIBUTES);
         NewJob {
             id: record.id,
             ctime: record.ctime,
@@ -189,8 +192,9 @@ impl Engine {
             repl: record.repl,
             nack_count: record.nacks,
             delivery_count: record.deliveries,
-            flags: JobFlags(record.flags),
+            flags,
             may_have,
+            attributes: if had_attributes { record.attributes.to_kept() } else { None },
         }
     }
 
@@ -265,7 +269,7 @@ impl Engine {
 
 impl Job {
     /// Whether the append only file holds the job: it was promised and is not over.
-    fn is_for_file(&self) -> bool {
+    pub(super) fn is_for_file(&self) -> bool {
         (self.is_active() && !self.is_spent()) || self.is_queued()
     }
 }
@@ -283,7 +287,7 @@ impl View<'_> {
         let job = &self.jobs[r];
         let nodes = self.jobs.may_have(r).iter().map(|node| self.cluster.id(*node));
         let queue = &self.queues[job.queue].name;
-        let record = record_of(job, queue, self.now, RecordForm::ForFile, nodes);
+        let record = record_of(self.jobs, r, queue, self.now, RecordForm::ForFile, nodes);
         aof_record::append_load_job(out, &record, place);
     }
 }

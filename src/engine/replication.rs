@@ -25,8 +25,8 @@
 
 use crate::base::ids::{JobId, NodeId};
 use crate::base::time::MonoMs;
-use crate::proto::bus::{self, JobsFrame, Message, MessageFlags};
-use crate::proto::job_record::{JobRecord, NodeIds};
+use crate::proto::bus::{self, Abilities, JobsFrame, Message, MessageFlags};
+use crate::proto::job_record::JobRecord;
 
 use super::Engine;
 use super::blocked::Wait;
@@ -56,14 +56,20 @@ pub enum Kept {
 }
 
 impl Engine {
-    /// Adds up to `count` reachable nodes to those that may have the job, and sends it
+    /// Adds up to `count` reachable nodes to those that may have the job (of a job with
+    /// attributes those first that keep them), and sends it
     /// to all of them that did not confirm (and, when the set grew, to those that did,
     /// so that their copies name the new ones). Returns how many were added.
     pub(super) fn replicate(&mut self, r: JobRef, count: usize, confirm: Confirm) -> usize {
         let (mut drawn, mut added) = (0, 0);
         let mut short_of_memory = Vec::new();
+        let first = if self.jobs[r].flags().contains(JobFlags::HAD_ATTRIBUTES) {
+            self.cluster.put_able_first(Abilities::ATTRIBUTES)
+        } else {
+            0
+        };
         while added < count
-            && let Some(node) = self.cluster.draw_reachable(&mut self.rng, drawn)
+            && let Some(node) = self.cluster.draw_reachable(&mut self.rng, drawn, first)
         {
             drawn += 1;
             if self.cluster.is_short_of_memory(node) {
@@ -102,12 +108,11 @@ impl Engine {
         if to.is_empty() {
             return;
         }
-        let job = &self.jobs[r];
-        let queue = &self.queues[job.queue].name;
+        let queue = &self.queues[self.jobs[r].queue].name;
         let holders: Vec<NodeId> =
             self.jobs.may_have(r).iter().map(|node| self.cluster.id(*node)).collect();
         let nodes = holders.iter().copied();
-        let record = record_of(job, queue, self.now, RecordForm::ForPeers, nodes);
+        let record = record_of(&self.jobs, r, queue, self.now, RecordForm::ForPeers, nodes);
         self.cluster.send_with(&mut self.out, to.iter().copied(), flags, |bytes, header| {
             bus::encode_repl_job(bytes, header, &record)
         });
@@ -198,10 +203,16 @@ impl Engine {
     /// Tells one of the nodes that have a copy to queue the job, after its delay. Nothing is sent
     /// when all links to them are down.
     pub(super) fn enqueue_elsewhere(&mut self, r: JobRef, holders: &[NodeRef]) {
-        let linked: Vec<NodeRef> =
+        let mut linked: Vec<NodeRef> =
             holders.iter().copied().filter(|node| self.cluster.is_linked(*node)).collect();
         if linked.is_empty() {
             return;
+        }
+        if self.jobs[r].flags().contains(JobFlags::HAD_ATTRIBUTES) {
+            let keeps = |node: &NodeRef| self.cluster.may_be_able(*node, Abilities::ATTRIBUTES);
+            if linked.iter().any(keeps) {
+                linked.retain(keeps);
+            }
         }
         let to = linked[self.rng.index(linked.len())];
         let (id, delay_secs) = (self.jobs[r].id, self.jobs[r].delay_secs);
@@ -227,7 +238,7 @@ impl Engine {
             return;
         }
         match self.jobs.find(&record.id) {
-            Some(r) => self.add_holders(r, record.nodes),
+            Some(r) => self.on_further_record(r, record),
             None if self.refuses_copies(record.queue) => return,
             None => {
                 let mut new = self.describe_copy(record);
@@ -251,12 +262,16 @@ impl Engine {
             || self.queues.find_live(queue).is_some_and(|queue| queue.pause.is_in())
     }
 
-    /// Adds the known ones among these nodes to those that may have the job.
-    pub(super) fn add_holders(&mut self, r: JobRef, nodes: NodeIds<'_>) {
-        for id in nodes {
+    /// A peer's record of a job that is known here: it may name further holders, and have
+    /// attributes that were lost on the way here.
+    pub(super) fn on_further_record(&mut self, r: JobRef, record: &JobRecord<'_>) {
+        for id in record.nodes {
             if let Some(node) = self.cluster.find(&id) {
                 self.jobs.add_may_have(r, node);
             }
+        }
+        if JobFlags(record.flags).contains(JobFlags::HAD_ATTRIBUTES) {
+            self.take_over_attributes(r, record.attributes);
         }
     }
 
@@ -289,15 +304,9 @@ impl Engine {
         self.cluster.send_with(&mut self.out, [to], MessageFlags::NONE, |bytes, header| {
             let mut frame = JobsFrame::your_jobs(bytes, header);
             for (&r, nodes) in jobs.iter().zip(&holders) {
-                let job = &table[r];
+                let queue = &queues[table[r].queue].name;
                 let nodes = nodes.iter().copied();
-                frame.push(&record_of(
-                    job,
-                    &queues[job.queue].name,
-                    now,
-                    RecordForm::ForPeers,
-                    nodes,
-                ));
+                frame.push(&record_of(table, r, queue, now, RecordForm::ForPeers, nodes));
             }
             frame.finish();
         });

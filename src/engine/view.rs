@@ -4,11 +4,12 @@
 //! are different parts of the engine, so a [`View`] borrows the one while the other changes.
 
 use crate::base::time::Now;
+use crate::proto::attributes::user_attribute;
 use crate::proto::reply::ReplyWriter;
 
 use super::Engine;
 use super::ack_only::AckOnlyJobs;
-use super::blocked::Counters;
+use super::blocked::Extras;
 use super::cluster::Cluster;
 use super::jobs::{JobRef, Jobs};
 use super::node_set::NodeRef;
@@ -51,18 +52,41 @@ impl Engine {
 }
 
 impl View<'_> {
-    /// One job in a reply: `[queue, id, body]`, or seven elements with the counters.
-    pub fn write_row(&self, reply: &mut ReplyWriter<'_>, r: JobRef, counters: Counters) {
+    /// One job in a reply: `[queue, id, body]`, and behind it names and values of what else is
+    /// answered.
+    pub fn write_row(&self, reply: &mut ReplyWriter<'_>, r: JobRef, extras: Extras) {
         let job = &self.jobs[r];
-        reply.array(if counters == Counters::Yes { 7 } else { 3 });
+        let with_counters = extras.contains(Extras::COUNTERS);
+        let with_attributes = extras.contains(Extras::ATTRIBUTES);
+        reply.array(3 + 4 * usize::from(with_counters) + 2 * usize::from(with_attributes));
         reply.bulk(&self.queues[job.queue].name);
         reply.bulk(job.id.0);
         reply.bulk(&job.body);
-        if counters == Counters::Yes {
+        if with_counters {
             reply.bulk(b"nacks");
             reply.integer(i64::from(job.nack_count()));
             reply.bulk(b"additional-deliveries");
             reply.integer(i64::from(job.delivery_count()));
+        }
+        if with_attributes {
+            self.write_attributes(reply, r);
+        }
+    }
+
+    /// The user attributes of a job: `attrs`, and their names and values in their order; null
+    /// where they were lost on the way here.
+    pub fn write_attributes(&self, reply: &mut ReplyWriter<'_>, r: JobRef) {
+        reply.bulk(b"attrs");
+        let Some(attributes) = self.jobs.attributes(r) else {
+            reply.null_array();
+            return;
+        };
+        reply.array(2 * attributes.users().count());
+        for attribute in attributes.users() {
+            if let Some((name, value)) = user_attribute(&attribute) {
+                reply.bulk(name);
+                reply.bulk(value);
+            }
         }
     }
 

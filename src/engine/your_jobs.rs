@@ -201,7 +201,7 @@ impl Engine {
             let r = match self.jobs.find(&record.id) {
                 Some(r) if self.jobs.copy_wait(r).is_some() => continue,
                 Some(r) => {
-                    self.add_holders(r, record.nodes);
+                    self.on_further_record(r, &record);
                     self.jobs.add_may_have(r, from);
                     r
                 }

@@ -2,7 +2,7 @@
 
 use super::{
     Argument, BAD_CURSOR, BAD_ID, Command, Flags, Group, LEAVING, NOT_AN_INTEGER,
-    QUEUE_NAME_TOO_LONG, SINCE_C, SYNTAX, TIMEOUT_NEGATIVE, TIMEOUT_NOT_AN_INTEGER, integer,
+    QUEUE_NAME_TOO_LONG, SINCE_C, SYNTAX, TIMEOUT_NEGATIVE, TIMEOUT_NOT_AN_INTEGER, block, integer,
     one_of, text, usage, word,
 };
 
@@ -32,13 +32,20 @@ pub(super) static COMMANDS: &[Command] = &[
                 integer("seconds").after("DELAY").optional(),
                 integer("count").after("MAXLEN").optional(),
                 word("ASYNC").optional(),
+                block("attribute", &[text("name"), text("value")])
+                    .after("ATTR")
+                    .optional()
+                    .repeated_with_token(),
             ],
             "Status: the ID of the job, 40 characters. `ms-timeout` is how long to wait for the \
              copies, 0 for as long as it takes. REPLICATE counts all copies and is by default 3, \
              or the number of nodes if they are fewer; TTL is a day by default; RETRY a tenth of \
              the TTL, at most 300 s, and 0 for a job that is delivered at most once. With MAXLEN \
              the job is refused by a queue that has as many jobs on this node. With ASYNC the \
-             reply does not wait for the copies. Numbers over 32 bits are kept at the maximum.",
+             reply does not wait for the copies. Numbers over 32 bits are kept at the maximum. ATTR \
+             gives the job an attribute, which consumers may read beside the body: at most 16, of \
+             names of 1 to 32 printable characters without spaces and any values, 1,024 bytes \
+             together. C servers lose them.",
         )],
         errors: &[
             SYNTAX,
@@ -55,6 +62,11 @@ pub(super) static COMMANDS: &[Command] = &[
             "NOREPL Not enough reachable nodes for the requested replication level",
             "NOREPL Timeout reached before replicating to the requested number of nodes",
             "NOREPL job removed (expired?) before the requested replication level was achieved",
+            "ERR ATTR needs a name and a value",
+            "ERR ATTR names must have 1 to 32 printable ASCII characters and no spaces",
+            "ERR ATTR <name> is given twice",
+            "ERR ATTR can be given at most 16 times",
+            "ERR ATTR names and values can have at most 1024 bytes together",
             "MAXLEN Queue is already longer than the specified MAXLEN count",
             "PAUSED Queue paused in input, try later",
             QUEUE_NAME_TOO_LONG,
@@ -74,10 +86,13 @@ pub(super) static COMMANDS: &[Command] = &[
                 integer("ms").after("TIMEOUT").optional(),
                 integer("count").after("COUNT").optional(),
                 word("WITHCOUNTERS").optional(),
+                word("WITHATTRS").optional(),
                 text("queue").after("FROM").repeated(),
             ],
             "Array of `[queue, id, body]`, and with WITHCOUNTERS `[queue, id, body, nacks, n, \
-             additional-deliveries, n]`. The queues are asked in their order, for one job each, \
+             additional-deliveries, n]`. WITHATTRS puts `attrs` behind it, and an array of the \
+             names and values of the job's attributes; it is empty for a job without, and null \
+             for one that had some that this node does not know. The queues are asked in their order, for one job each, \
              again and again until there are COUNT jobs (1 by default) or none is left; a client \
              that had to wait gets one job. A null array when TIMEOUT has passed, or at once with \
              NOHANG; without either the client waits without end. FROM comes last: all arguments \
@@ -161,7 +176,9 @@ pub(super) static COMMANDS: &[Command] = &[
             &[text("id")],
             "Array of 15 names and values: id, queue, state, repl, ttl, ctime, delay, retry, \
              nacks, additional-deliveries, nodes-delivered, nodes-confirmed, next-requeue-within, \
-             next-awake-within, body. Null for a job not known here.",
+             next-awake-within, body. A job with attributes has `attrs` at the end, with an array \
+             of their names and values, or null if this node does not know them. Null for a job \
+             not known here.",
         )],
         errors: &[BAD_ID],
     },

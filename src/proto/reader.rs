@@ -111,6 +111,11 @@ impl<'a> Reader<'a> {
         Ok(u32::from_be_bytes(self.array()?))
     }
 
+    /// See [`Reader::u16_be`].
+    pub fn u64_be(&mut self) -> Result<u64, DecodeError> {
+        Ok(u64::from_be_bytes(self.array()?))
+    }
+
     /// Takes 40 bytes as a node ID, unchecked: for IDs that are only looked up.
     pub fn node_id(&mut self) -> Result<NodeId, DecodeError> {
         Ok(NodeId(self.array()?))

@@ -20,7 +20,7 @@ use disque::store::aof_load::AofReader;
 
 use crate::cluster::{Sim, seed_bytes};
 use crate::mishaps;
-use crate::node::State;
+use crate::node::{State, Words};
 use crate::storage::{AppendOnly, Crash, LostSince};
 
 const STEPS: u32 = 200;
@@ -31,6 +31,8 @@ const TTL_SECS: u32 = 86_400;
 #[derive(Clone, Debug)]
 struct Story {
     is_at_most_once: bool,
+    /// Names and values, as they were given.
+    attributes: Vec<Vec<u8>>,
     /// When the producer got its ID.
     promised_at: u64,
     delivered_at: Vec<u64>,
@@ -42,17 +44,25 @@ struct Story {
     may_be_gone: bool,
 }
 
+fn as_reply(words: &[Vec<u8>]) -> Value {
+    Value::Array(words.iter().map(|word| Value::Bulk(word.clone())).collect())
+}
+
 /// What SHOW says of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Shown {
     state: Vec<u8>,
     nacks: Value,
     deliveries: Value,
+    attributes: Option<Value>,
 }
 
 struct Run {
     sim: Sim,
     rng: Rng,
+    /// Draws attributes, apart from the rest.
+    attribute_rng: Rng,
+    aof_sums: SumPlace,
     client: ClientId,
     stories: BTreeMap<Vec<u8>, Story>,
     /// Delivered and not acknowledged.
@@ -68,7 +78,9 @@ pub fn one_disk(seed: u64) -> u64 {
     sim.quantum_max = [1, 4, 64][rng.index(3)];
     sim.nodes[0].storage.set_options(mishaps::draw_options(&mut rng));
     let client = sim.connect_client(0, Resp::V2);
-    let mut run = Run { sim, rng, client, stories: BTreeMap::new(), in_hand: Vec::new() };
+    let attribute_rng = Rng::from_seed(seed_bytes(seed, 0xa7));
+    let (stories, in_hand) = (BTreeMap::new(), Vec::new());
+    let mut run = Run { sim, rng, attribute_rng, aof_sums, client, stories, in_hand };
     for _ in 0..STEPS {
         run.act();
         let pause_ms_max = [1, 50, 1500][run.rng.index(3)];
@@ -99,7 +111,10 @@ impl Run {
 
     /// Runs a command; `None` when the node died of it, and nobody knows what became of it.
     fn call(&mut self, line: &str) -> Option<Value> {
-        let words = line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+        self.call_words(line.split(' ').map(|word| word.as_bytes().to_vec()).collect())
+    }
+
+    fn call_words(&mut self, words: Words) -> Option<Value> {
         self.sim.send(0, self.client, words);
         self.sim.take_replies(0, self.client).pop().map(|(_, reply)| reply)
     }
@@ -110,9 +125,16 @@ impl Run {
         let delay_secs = [0, 0, 0, 1][self.rng.index(4)];
         // Long ones do not fit into one write, or on the disk.
         let body = "x".repeat(1 + self.rng.index(300));
-        let reply = self.call(&format!(
+        let line = format!(
             "ADDJOB q {body} 0 REPLICATE 1 RETRY {retry_secs} DELAY {delay_secs} TTL {TTL_SECS}"
-        ));
+        );
+        let mut words: Words = line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+        let attributes = self.draw_attributes();
+        for pair in attributes.chunks(2) {
+            words.push(b"ATTR".to_vec());
+            words.extend_from_slice(pair);
+        }
+        let reply = self.call_words(words);
         match reply {
             None => {}
             Some(Value::Error(text)) => {
@@ -121,6 +143,7 @@ impl Run {
             Some(Value::Status(id)) => {
                 let story = Story {
                     is_at_most_once,
+                    attributes,
                     promised_at: self.sim.now_ms,
                     delivered_at: Vec::new(),
                     ended_at: None,
@@ -133,10 +156,22 @@ impl Run {
         }
     }
 
+    /// Names and values; half of the jobs have none.
+    fn draw_attributes(&mut self) -> Vec<Vec<u8>> {
+        let rng = &mut self.attribute_rng;
+        let count = [0, 0, 0, 1, 2, 16][rng.index(6)];
+        (0..count)
+            .flat_map(|n| {
+                let value = (0..rng.below(50)).map(|_| rng.bytes::<1>()[0]).collect();
+                [format!("name{n}").into_bytes(), value]
+            })
+            .collect()
+    }
+
     /// Consumers go on whatever happens to the disk.
     fn get(&mut self) {
         let count = 1 + self.rng.below(4);
-        let rows = match self.call(&format!("GETJOB NOHANG COUNT {count} FROM q")) {
+        let rows = match self.call(&format!("GETJOB NOHANG COUNT {count} WITHATTRS FROM q")) {
             Some(Value::Array(rows)) => rows,
             Some(Value::NullArray) => return,
             None => return self.lose_what_was_fetched(),
@@ -148,6 +183,12 @@ impl Run {
             let Value::Bulk(id) = &row[1] else { panic!("an ID is a bulk: {row:?}") };
             if let Some(story) = self.stories.get_mut(id) {
                 let told = format!("{} at {now}: {story:?}", id.escape_ascii());
+                // A damaged record without a checksum is taken for what it says; and damage to
+                // the checksum may hide that there is one.
+                let may_differ = self.aof_sums == SumPlace::No || row[4] == Value::NullArray;
+                let stayed = row[4] == as_reply(&story.attributes);
+                let is_right = stayed || (story.may_be_gone && may_differ);
+                assert!(is_right, "attributes stay: {:?}, {told}", row[4]);
                 assert!(story.ended_at.is_none() || story.may_return, "it was over, {told}");
                 story.delivered_at.push(now);
                 if story.is_at_most_once {
@@ -271,11 +312,13 @@ impl Run {
         let id = String::from_utf8_lossy(id).into_owned();
         let Some(Value::Array(pairs)) = self.call(&format!("SHOW {id}")) else { return None };
         let field = |name: &str| {
-            let at = pairs.iter().position(|key| *key == Value::Bulk(name.into()));
-            pairs[at.expect("SHOW has its fields") + 1].clone()
+            let at = pairs.iter().step_by(2).position(|key| *key == Value::Bulk(name.into()));
+            pairs[2 * at.expect("SHOW has its fields") + 1].clone()
         };
         let Value::Bulk(state) = field("state") else { panic!("a state is a bulk") };
-        Some(Shown { state, nacks: field("nacks"), deliveries: field("additional-deliveries") })
+        let attributes = (pairs.len() > 30).then(|| pairs[31].clone());
+        let (nacks, deliveries) = (field("nacks"), field("additional-deliveries"));
+        Some(Shown { state, nacks, deliveries, attributes })
     }
 
     /// CONFIG SET aof-enqueue-jobs-once yes, SHUTDOWN REWRITE-AOF, and a start.

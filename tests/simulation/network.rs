@@ -8,14 +8,16 @@
 //! Two things are beyond what TCP does. A new link may bring frames once more that an
 //! earlier one brought (an *echo*). And of a node that speaks *plainly* nobody sees what C
 //! nodes do not have, nor does it see that of others; so whatever only ours understand must
-//! not be sent to it, nor by it.
+//! not be sent to it, nor by it; and the attributes of jobs do not get past it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use disque::base::ids::LinkId;
 use disque::base::rng::Rng;
 use disque::engine::outbox::ConnectToken;
-use disque::proto::bus::{self, Message, MessageFlags};
+use disque::proto::attributes::Attributes;
+use disque::proto::bus::{self, JobsFrame, Message, MessageFlags};
+use disque::proto::job_record::JobRecord;
 
 /// Where in a frame its type stands.
 const KIND: std::ops::Range<usize> = 12..14;
@@ -66,9 +68,32 @@ pub struct End {
     under_way: usize,
 }
 
+/// What a C node makes of a frame, or would have sent in its place: it skips the attributes of
+/// jobs, and loses them.
+///
+/// Panics when the frame is one that C nodes do not know.
+fn plain(frame: Vec<u8>) -> Vec<u8> {
+    assert_plain(&frame);
+    let (header, message) = bus::decode(&frame).expect("engines send whole frames");
+    let without = |record| JobRecord { attributes: Attributes::default(), ..record };
+    let mut out = Vec::new();
+    match message {
+        Message::ReplJob(record) => bus::encode_repl_job(&mut out, &header, &without(record)),
+        Message::YourJobs(jobs) => {
+            let mut frame = JobsFrame::your_jobs(&mut out, &header);
+            jobs.iter().for_each(|record| frame.push(&without(record)));
+            frame.finish();
+        }
+        _ => return frame,
+    }
+    out
+}
+
 /// Panics when a frame is one that C nodes do not know.
 fn assert_plain(frame: &[u8]) {
     let (header, message) = bus::decode(frame).expect("engines send whole frames");
+    let is_known = !matches!(message, Message::Query(_) | Message::Answer(_));
+    assert!(is_known, "C nodes know no such message: {message:?}");
     assert_eq!(header.message_flags.0 & !C_FLAGS.0, 0, "C nodes know no such flag: {message:?}");
     let is_end_of_ask = matches!(message, Message::NeedJobs { count: 0, .. });
     assert!(!is_end_of_ask, "C nodes ask for jobs, not for none: {message:?}");
@@ -102,6 +127,8 @@ pub struct Network {
     pub echoes_percent: u32,
     echoes: BTreeMap<(usize, usize), VecDeque<Vec<u8>>>,
     plain: BTreeSet<usize>,
+    /// All frames, for a test that asks for them with [`Network::record`].
+    recorded: Option<Vec<Vec<u8>>>,
 }
 
 impl Network {
@@ -122,6 +149,7 @@ impl Network {
             echoes_percent: 0,
             echoes: BTreeMap::new(),
             plain: BTreeSet::new(),
+            recorded: None,
         }
     }
 
@@ -249,6 +277,20 @@ impl Network {
         self.plain.insert(node);
     }
 
+    /// The C node was replaced by one of ours.
+    pub fn speak_ably(&mut self, node: usize) {
+        self.plain.remove(&node);
+    }
+
+    pub fn is_plain(&self, node: usize) -> bool {
+        self.plain.contains(&node)
+    }
+
+    /// Gives the frames since this was last called, the first time none.
+    pub fn record(&mut self) -> Vec<Vec<u8>> {
+        self.recorded.replace(Vec::new()).unwrap_or_default()
+    }
+
     pub fn send(
         &mut self,
         rng: &mut Rng,
@@ -269,7 +311,7 @@ impl Network {
         let (at, to, link) = (end.last_at, end.peer, end.peer_link);
         if self.plain.contains(&node) || self.plain.contains(&to) {
             bytes[RESERVED].fill(0);
-            assert_plain(&bytes);
+            bytes = plain(bytes);
         }
         if self.echoes_percent > 0 && !WITHOUT_ECHO.iter().any(|kind| bytes[KIND] == *kind) {
             let kept = self.echoes.entry((node, to)).or_default();
@@ -277,6 +319,9 @@ impl Network {
             if kept.len() > ECHOES_MAX {
                 kept.pop_front();
             }
+        }
+        if let Some(recorded) = &mut self.recorded {
+            recorded.push(bytes.clone());
         }
         self.push(at, Arrival::Frame { from: node, to, link, bytes });
         Room::Yes

@@ -43,6 +43,7 @@
 //! > reset A B                  the links between two nodes break
 //! > freeze A                   > thaw A
 //! > plain A                    it is to others as a C node, and they to it
+//! > able A                     it is one of ours again
 //! > crash A                    the process is killed; its disk stays
 //! > stop A                     it is told to end, with aof-restore-queues
 //! > restart A
@@ -202,6 +203,7 @@ impl Player {
             }
             "restart" => self.sim.restart(node_of(&word(1))),
             "plain" => self.sim.network.speak_plainly(node_of(&word(1))),
+            "able" => self.sim.network.speak_ably(node_of(&word(1))),
             "freeze" => self.sim.freeze(node_of(&word(1))),
             "thaw" => self.sim.thaw(node_of(&word(1))),
             name => {

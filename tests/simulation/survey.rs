@@ -23,6 +23,9 @@ pub struct Copy {
     pub requeues: i64,
     /// The nodes that may have the job, as this one knows.
     pub holders: Vec<String>,
+    pub body: Vec<u8>,
+    /// As SHOW has them; `None` where it has none.
+    pub attributes: Option<Value>,
 }
 
 impl Copy {
@@ -32,14 +35,20 @@ impl Copy {
 
     fn new(sim: &Sim, node: usize, pairs: &[Value]) -> Self {
         let field = |name: &str| {
-            let at = pairs.iter().position(|key| *key == Value::Bulk(name.into()));
-            &pairs[at.expect("SHOW has its fields") + 1]
+            let at = pairs.iter().step_by(2).position(|key| *key == Value::Bulk(name.into()));
+            &pairs[2 * at.expect("SHOW has its fields") + 1]
         };
         let text = |value: &Value| match value {
             Value::Bulk(text) | Value::Status(text) => String::from_utf8_lossy(text).into_owned(),
             other => panic!("a text: {other:?}"),
         };
         let Value::Array(holders) = field("nodes-delivered") else { panic!("holders are listed") };
+        let body = match field("body") {
+            Value::Bulk(body) => body.clone(),
+            _ => Vec::new(),
+        };
+        let has_attributes =
+            pairs.iter().step_by(2).any(|name| *name == Value::Bulk("attrs".into()));
         let number = |name| match field(name) {
             Value::Integer(number) => *number,
             other => panic!("{name} is a number: {other:?}"),
@@ -50,6 +59,8 @@ impl Copy {
             retry_secs: number("retry"),
             requeues: number("additional-deliveries"),
             holders: holders.iter().map(text).collect(),
+            body,
+            attributes: has_attributes.then(|| field("attrs").clone()),
         }
     }
 }
@@ -72,8 +83,13 @@ impl Sim {
 
     /// The state of a job on a node, as SHOW has it; `None` where the node does not know it.
     pub fn state_of(&mut self, n: usize, id: &[u8]) -> Option<String> {
+        Some(self.copy_on(n, id)?.state)
+    }
+
+    /// A node's copy of a job, or its ack without a job.
+    pub fn copy_on(&mut self, n: usize, id: &[u8]) -> Option<Copy> {
         let Value::Array(pairs) = self.look(n, &[b"SHOW", id]) else { return None };
-        Some(Copy::new(self, n, &pairs).state)
+        Some(Copy::new(self, n, &pairs))
     }
 
     /// How many nodes have a job, those that are down and will find it again included.

@@ -80,8 +80,8 @@ impl Cluster {
     ) {
         let picked = self.pick_gossip(cx.rng, to);
         let abilities = match to {
-            Some(_) => Abilities::STANDING_ASKS.with(Abilities::KNOWS_RECEIVER),
-            None => Abilities::STANDING_ASKS,
+            Some(_) => Abilities::OURS.with(Abilities::KNOWS_RECEIVER),
+            None => Abilities::OURS,
         };
         let abilities = abilities.with(self.memory);
         let header = self.header(MessageFlags::NONE, abilities);

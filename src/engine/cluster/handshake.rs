@@ -280,10 +280,11 @@ impl Cluster {
     pub(super) fn advance_introduction(&mut self, from: NodeRef, kind: GossipKind) {
         let node = self.node_mut(from);
         let Introduction::UnderWay { pings } = &mut node.introduction else { return };
-        if kind == GossipKind::Ping && node.abilities == Abilities::NONE {
+        let abilities = node.abilities.unwrap_or_default();
+        if kind == GossipKind::Ping && abilities == Abilities::NONE {
             *pings += 1;
         }
-        if *pings >= PINGS_OF_ACQUAINTANCE || node.abilities.contains(Abilities::KNOWS_RECEIVER) {
+        if *pings >= PINGS_OF_ACQUAINTANCE || abilities.contains(Abilities::KNOWS_RECEIVER) {
             node.introduction = Introduction::Done;
             self.events.push_back(Event::Acquainted(from));
         }

@@ -60,7 +60,10 @@ impl Cluster {
             }
         };
         let Some(sender) = self.known_sender(header) else { return };
-        self.node_mut(sender).abilities = header.abilities();
+        let abilities = Some(header.abilities());
+        if core::mem::replace(&mut self.node_mut(sender).abilities, abilities) != abilities {
+            self.events.push_back(Event::AbilitiesKnown(sender));
+        }
         self.advance_introduction(sender, kind);
         if kind == GossipKind::Ping && node_on_link.is_none() {
             self.update_address(cx, sender, ends, header);

@@ -105,6 +105,8 @@ pub enum Event {
     Acquainted(NodeRef),
     /// There is a link again to a node that was known before.
     LinkUp(NodeRef),
+    /// A node said for the first time what it is able to, or that this has changed.
+    AbilitiesKnown(NodeRef),
     /// A node does not answer this one.
     PossiblyFailing(NodeRef),
     /// A node does not answer a majority.
@@ -301,7 +303,7 @@ impl Cluster {
         for node in to {
             let Some(link) = self.node(node).contact.link.up() else { continue };
             if let Some(encode) = encode.take() {
-                encode(&mut out.frames.bytes, &self.header(flags, Abilities::STANDING_ASKS));
+                encode(&mut out.frames.bytes, &self.header(flags, Abilities::OURS));
             }
             self.stats.messages_sent += 1;
             out.frames.sends.push((link, start..out.frames.bytes.len()));

@@ -25,8 +25,8 @@ pub(super) struct Node {
     /// [`Contact`] without an address. [`NodeFlags::DELETED`]: forgotten.
     flags: NodeFlags,
     pub contact: Contact,
-    /// As it announced with its latest heartbeat.
-    pub abilities: Abilities,
+    /// As it announced with its latest heartbeat; not known before the first one.
+    pub abilities: Option<Abilities>,
     /// Which nodes reported it as failing.
     pub reports: Vec<FailureReport>,
     pub introduction: Introduction,
@@ -60,7 +60,7 @@ impl Node {
             id,
             flags,
             contact: Contact::default(),
-            abilities: Abilities::NONE,
+            abilities: None,
             reports: Vec::new(),
             introduction: Introduction::Done,
             new_address: Damped::new(ADDRESS_CHANGES),
@@ -224,7 +224,12 @@ impl Cluster {
 
     /// Whether a node announced abilities that C nodes do not have.
     pub fn is_able(&self, node: NodeRef, abilities: Abilities) -> bool {
-        self.node(node).abilities.contains(abilities)
+        self.node(node).abilities.is_some_and(|known| known.contains(abilities))
+    }
+
+    /// Whether a node is able, or has yet to say whether it is.
+    pub fn may_be_able(&self, node: NodeRef, abilities: Abilities) -> bool {
+        self.node(node).abilities.is_none_or(|known| known.contains(abilities))
     }
 
     /// The known nodes that announced abilities, this one left out.
@@ -253,10 +258,22 @@ impl Cluster {
         self.memory = if level > 0 { Abilities::SHORT_OF_MEMORY } else { Abilities::NONE };
     }
 
+    /// Has those come first that may be able when nodes are drawn for new copies of a job;
+    /// returns how many they are.
+    pub fn put_able_first(&mut self, abilities: Abilities) -> usize {
+        let mut reachable = core::mem::take(&mut self.reachable);
+        reachable.sort_by_key(|node| !self.may_be_able(*node, abilities));
+        let is_first = |node: &&NodeRef| self.may_be_able(**node, abilities);
+        let count = reachable.iter().take_while(is_first).count();
+        self.reachable = reachable;
+        count
+    }
+
     /// Draws one of the nodes that may get new copies of jobs, when `drawn` of them were drawn
-    /// already, one after the other: none comes twice.
-    pub fn draw_reachable(&mut self, rng: &mut Rng, drawn: usize) -> Option<NodeRef> {
-        let left = self.reachable.len().checked_sub(drawn).filter(|left| *left > 0)?;
+    /// already, one after the other: none comes twice, and the `first` ones before the others.
+    pub fn draw_reachable(&mut self, rng: &mut Rng, drawn: usize, first: usize) -> Option<NodeRef> {
+        let end = if drawn < first { first } else { self.reachable.len() };
+        let left = end.checked_sub(drawn).filter(|left| *left > 0)?;
         self.reachable.swap(drawn, drawn + rng.index(left));
         Some(self.reachable[drawn])
     }

@@ -11,6 +11,9 @@ use crate::engine::node_set::NodeSet;
 use crate::engine::queue::QueueRef;
 use crate::engine::records::saturate_u32;
 use crate::engine::replication::Confirm;
+use crate::proto::attributes::{
+    AttributeStream, KeptAttributes, USER_ATTRIBUTES_MAX, USER_BYTES_MAX, USER_NAME_MAX,
+};
 
 pub(in crate::engine) static COMMANDS: &[EngineCommand] = &[row("addjob", addjob)];
 
@@ -39,10 +42,14 @@ struct AddJob<'a> {
     /// 0 when the queue may have any length.
     queue_len_max: u64,
     copies: Copies,
+    attributes: Vec<Attribute<'a>>,
 }
 
+/// The name and the value of an attribute.
+type Attribute<'a> = (&'a [u8], &'a [u8]);
+
 /// ADDJOB queue body ms-timeout [REPLICATE n] [TTL s] [RETRY s] [DELAY s] [MAXLEN n]
-/// [ASYNC] -> status: the job's ID.
+/// [ASYNC] [ATTR name value ...] -> status: the job's ID.
 ///
 /// Options come in any order. TTL, RETRY and DELAY that do not fit their 32 bits are
 /// kept at the maximum. Nothing is done unless everything is valid.
@@ -84,7 +91,7 @@ fn parse<'a>(engine: &Engine, call: &'a Call<'_>) -> Result<AddJob<'a>, CommandE
     let size = engine.cluster.size();
     let mut replicate = size.min(REPLICATE_DEFAULT) as u64;
     let (mut ttl, mut retry, mut delay, mut queue_len_max) = (TTL_DEFAULT_SECS, None, 0, 0);
-    let mut copies = Copies::Awaited;
+    let (mut copies, mut attributes) = (Copies::Awaited, Vec::new());
     let mut arguments = Arguments::new(call.args, 4);
     while let Some(option) = arguments.next() {
         if is(option, "replicate") {
@@ -102,6 +109,8 @@ fn parse<'a>(engine: &Engine, call: &'a Call<'_>) -> Result<AddJob<'a>, CommandE
             queue_len_max = arguments.number(1, CommandError::Maxlen)?;
         } else if is(option, "async") {
             copies = Copies::Async;
+        } else if is(option, "attr") {
+            add_attribute(&mut attributes, &mut arguments)?;
         } else {
             return Err(CommandError::Syntax);
         }
@@ -126,7 +135,33 @@ fn parse<'a>(engine: &Engine, call: &'a Call<'_>) -> Result<AddJob<'a>, CommandE
         delay_secs: saturate_u32(delay),
         queue_len_max,
         copies,
+        attributes,
     })
+}
+
+/// Takes the name and the value behind an ATTR.
+fn add_attribute<'a>(
+    attributes: &mut Vec<Attribute<'a>>,
+    arguments: &mut Arguments<'a>,
+) -> Result<(), CommandError> {
+    let (Some(name), Some(value)) = (arguments.next(), arguments.next()) else {
+        return Err(CommandError::AttributeIncomplete);
+    };
+    if !(1..=USER_NAME_MAX).contains(&name.len()) || !name.iter().all(u8::is_ascii_graphic) {
+        return Err(CommandError::AttributeName);
+    }
+    if attributes.iter().any(|(other, _)| *other == name) {
+        return Err(CommandError::AttributeTwice(String::from_utf8_lossy(name).into_owned()));
+    }
+    attributes.push((name, value));
+    if attributes.len() > USER_ATTRIBUTES_MAX {
+        return Err(CommandError::TooManyAttributes);
+    }
+    let byte_count: usize = attributes.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if byte_count > USER_BYTES_MAX {
+        return Err(CommandError::AttributesTooLong);
+    }
+    Ok(())
 }
 
 /// Whether the job can be taken now. Of its copies, as many as given have to be on other nodes.
@@ -173,6 +208,7 @@ fn describe(
     // C: job.c addjobCommand: the clock's milliseconds, and a counter within each.
     engine.last_ctime = (now.wall.0 * 1_000_000).max(engine.last_ctime + 1);
     let expire_at_secs = now.wall.secs() + u64::from(request.ttl_secs);
+    let attributes = keep_attributes(&request.attributes);
     NewJob {
         id,
         ctime: engine.last_ctime,
@@ -185,7 +221,20 @@ fn describe(
         repl: request.repl,
         nack_count: 0,
         delivery_count: 0,
-        flags: JobFlags::default(),
+        flags: match attributes {
+            None => JobFlags::default(),
+            Some(_) => JobFlags::HAD_ATTRIBUTES,
+        },
         may_have,
+        attributes,
     }
+}
+
+fn keep_attributes(attributes: &[Attribute<'_>]) -> Option<KeptAttributes> {
+    if attributes.is_empty() {
+        return None;
+    }
+    let mut stream = AttributeStream::default();
+    attributes.iter().for_each(|(name, value)| stream.push_user(name, value));
+    stream.keep()
 }

@@ -4,7 +4,7 @@ use crate::base::limits::{COMMAND_SLICE, GETJOB_REPLY_MAX, SLICE_BYTES};
 use crate::base::number::parse_i64;
 use crate::base::time::MonoMs;
 use crate::engine::arguments::{Arguments, deadline, is, queue_name};
-use crate::engine::blocked::Counters;
+use crate::engine::blocked::Extras;
 use crate::engine::command::{Call, CommandResult, EngineCommand, Outcome, row};
 use crate::engine::error::CommandError;
 use crate::engine::jobs::JobRef;
@@ -12,6 +12,7 @@ use crate::engine::need_jobs::Need;
 use crate::engine::queue::QueueRef;
 use crate::engine::view::View;
 use crate::engine::{Engine, More};
+use crate::proto::attributes::Attributes;
 use crate::proto::reply::{ReplyWriter, Resp};
 
 use super::{Blocks, LongCommand};
@@ -30,7 +31,7 @@ pub struct GetJob {
     count_max: usize,
     deadline: MonoMs,
     if_empty: IfEmpty,
-    counters: Counters,
+    extras: Extras,
     /// Where the queue names begin, counted from the command's name.
     queues_at: usize,
     /// The rows of the slices before this one.
@@ -41,7 +42,7 @@ pub struct GetJob {
     found_in_pass: bool,
 }
 
-/// GETJOB [NOHANG] [TIMEOUT ms] [COUNT n] [WITHCOUNTERS] FROM queue [queue ...]
+/// GETJOB [NOHANG] [TIMEOUT ms] [COUNT n] [WITHCOUNTERS] [WITHATTRS] FROM queue [queue ...]
 /// -> array of `[queue, id, body]`, or a null array when there was none in time.
 ///
 /// The queues are tried in the order given, one job from each, again and again
@@ -68,12 +69,7 @@ pub fn getjob(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
             Ok(engine.send_block(call, getjob.encoded))
         } else {
             let (view, out) = engine.view_and_out();
-            write_rows(
-                view,
-                &mut out.replies.to(call.client, call.resp),
-                &fetched,
-                getjob.counters,
-            );
+            write_rows(view, &mut out.replies.to(call.client, call.resp), &fetched, getjob.extras);
             Ok(Outcome::Done)
         }
     };
@@ -116,6 +112,9 @@ fn fetch(
         opened = Some((at, q));
         if let Some(r) = engine.fetch_for_client(q) {
             bytes += names[at].len() + engine.jobs[r].body.len();
+            if getjob.extras.contains(Extras::ATTRIBUTES) {
+                bytes += engine.jobs.attributes(r).map_or(0, Attributes::byte_count);
+            }
             fetched.push(r);
             getjob.found_in_pass = true;
             engine.note_emptied(q);
@@ -135,14 +134,14 @@ fn none_found(engine: &mut Engine, call: &Call<'_>, getjob: &GetJob) -> CommandR
         return Err(CommandError::Leaving);
     }
     let names = call.args.from(getjob.queues_at);
-    engine.wait_for_jobs(call, &names, getjob.counters, getjob.deadline);
+    engine.wait_for_jobs(call, &names, getjob.extras, getjob.deadline);
     Ok(Outcome::Blocked)
 }
 
 /// Writes a row for each of these jobs.
-fn write_rows(view: View<'_>, reply: &mut ReplyWriter<'_>, jobs: &[JobRef], counters: Counters) {
+fn write_rows(view: View<'_>, reply: &mut ReplyWriter<'_>, jobs: &[JobRef], extras: Extras) {
     for &r in jobs {
-        view.write_row(reply, r, counters);
+        view.write_row(reply, r, extras);
     }
 }
 
@@ -152,7 +151,7 @@ impl GetJob {
             count_max: 1,
             deadline: MonoMs::NEVER,
             if_empty: IfEmpty::Block,
-            counters: Counters::No,
+            extras: Extras::NONE,
             queues_at: 0,
             encoded: Blocks::default(),
             row_count: 0,
@@ -164,7 +163,9 @@ impl GetJob {
             if is(option, "nohang") {
                 getjob.if_empty = IfEmpty::Answer;
             } else if is(option, "withcounters") {
-                getjob.counters = Counters::Yes;
+                getjob.extras = getjob.extras.with(Extras::COUNTERS);
+            } else if is(option, "withattrs") {
+                getjob.extras = getjob.extras.with(Extras::ATTRIBUTES);
             } else if is(option, "timeout") {
                 getjob.deadline = deadline(arguments.value()?, now)?;
             } else if is(option, "count") {
@@ -191,7 +192,7 @@ impl GetJob {
     fn encode(&mut self, engine: &Engine, resp: Resp, fetched: &[JobRef]) {
         self.encoded.append(|block| {
             let mut reply = ReplyWriter::new(block, resp);
-            write_rows(engine.view(), &mut reply, fetched, self.counters);
+            write_rows(engine.view(), &mut reply, fetched, self.extras);
         });
         self.row_count += fetched.len();
     }

@@ -30,7 +30,8 @@ fn id_argument(call: &Call<'_>) -> Result<JobId, CommandError> {
     JobId::parse(&call.args[1]).ok_or(CommandError::BadId)
 }
 
-/// SHOW id -> 15 pairs of name and value, or null for a job not known here.
+/// SHOW id -> 15 pairs of name and value, or null for a job not known here. A job with
+/// attributes has one pair more.
 pub fn show(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     let id = id_argument(call)?;
     let (view, out) = engine.view_and_out();
@@ -51,7 +52,9 @@ impl View<'_> {
         let job = &self.jobs[r];
         let now = self.now;
         let ttl_left = u64::from(expire_unix_secs(job, now)).saturating_sub(now.wall.secs());
-        reply.array(30);
+        let attributes = self.jobs.attributes(r);
+        let shows_attributes = attributes.is_none_or(|known| known.users().next().is_some());
+        reply.array(if shows_attributes { 32 } else { 30 });
         reply.bulk(b"id");
         reply.bulk(job.id.0);
         reply.bulk(b"queue");
@@ -78,6 +81,9 @@ impl View<'_> {
         write_wait(reply, "next-awake-within", now.mono, job.due_at());
         reply.bulk(b"body");
         reply.bulk(&job.body);
+        if shows_attributes {
+            self.write_attributes(reply, r);
+        }
     }
 
     /// An ack without a job, in the same shape.

@@ -4,7 +4,7 @@ use crate::base::limits::{COMMAND_SLICE, GETJOB_REPLY_MAX};
 use crate::base::number::parse_i64;
 use crate::engine::Engine;
 use crate::engine::arguments::{is, queue_name};
-use crate::engine::blocked::Counters;
+use crate::engine::blocked::Extras;
 use crate::engine::command::{Call, CommandResult, EngineCommand, Outcome, row};
 use crate::engine::error::CommandError;
 use crate::engine::jobs::JobRef;
@@ -51,7 +51,7 @@ pub fn qpeek(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     };
     reply.array(rows.len());
     for r in rows {
-        view.write_row(&mut reply, r, Counters::No);
+        view.write_row(&mut reply, r, Extras::NONE);
     }
     Ok(Outcome::Done)
 }

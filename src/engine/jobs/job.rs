@@ -28,6 +28,7 @@ use crate::base::ordered::Ordered;
 use crate::base::table::Ref;
 use crate::base::time::MonoMs;
 use crate::base::wheel::{Links, Scheduled};
+use crate::proto::attributes::KeptAttributes;
 use crate::proto::job_record;
 
 use super::CopyWait;
@@ -80,6 +81,8 @@ impl JobFlags {
     pub const BROADCAST_WILLQUEUE: Self = Self(job_record::FLAG_BROADCAST_WILLQUEUE);
     /// This node delivered the job at least once. C: JOB_FLAG_DELIVERED.
     pub const DELIVERED: Self = Self(job_record::FLAG_DELIVERED);
+    /// It has attributes, or had some that are not known here.
+    pub const HAD_ATTRIBUTES: Self = Self(job_record::FLAG_HAD_ATTRIBUTES);
 
     /// Whether all of `other` are set.
     pub const fn contains(self, other: Self) -> bool {
@@ -144,6 +147,8 @@ pub struct NewJob {
     pub delivery_count: u16,
     pub flags: JobFlags,
     pub may_have: NodeSet,
+    /// Only with [`JobFlags::HAD_ATTRIBUTES`].
+    pub attributes: Option<KeptAttributes>,
 }
 
 impl NewJob {
@@ -164,9 +169,9 @@ impl NewJob {
 }
 
 impl Job {
-    /// An active job.
-    pub(super) fn new(new: NewJob) -> Self {
-        Self {
+    /// An active job, and its attributes.
+    pub(super) fn new(new: NewJob) -> (Self, Option<KeptAttributes>) {
+        let job = Self {
             id: new.id,
             ctime: new.ctime,
             body: new.body,
@@ -183,7 +188,8 @@ impl Job {
             delivery_count: new.delivery_count,
             flags: new.flags,
             phase: JobState::Active.number(),
-        }
+        };
+        (job, new.attributes)
     }
 
     pub fn state(&self) -> JobState {

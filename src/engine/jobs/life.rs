@@ -26,7 +26,8 @@ pub enum Announced {
 impl Jobs {
     /// A new job, active.
     pub fn insert(&mut self, new: NewJob) -> JobRef {
-        let r = self.register(Job::new(new));
+        let (job, attributes) = Job::new(new);
+        let r = self.register(job, attributes);
         self.wheel.insert(&mut self.table, r);
         r
     }
@@ -34,17 +35,18 @@ impl Jobs {
     /// A new job that is queued at once, and comes back at `retry_at` (`NEVER`: it does not).
     /// As each first enqueue, this one is not announced.
     pub fn insert_queued(&mut self, new: NewJob, retry_at: MonoMs) -> JobRef {
-        let mut job = Job::new(new);
+        let (mut job, attributes) = Job::new(new);
         job.flags = job.flags.with(JobFlags::BROADCAST_QUEUED);
         enter_queue(&mut job, retry_at);
-        let r = self.register(job);
+        let r = self.register(job, attributes);
         self.wheel.insert(&mut self.table, r);
         r
     }
 
     /// A new job whose producer waits for copies.
     pub fn insert_waiting(&mut self, new: NewJob, wait: CopyWait) -> JobRef {
-        let r = self.register(Job::new(new));
+        let (job, attributes) = Job::new(new);
+        let r = self.register(job, attributes);
         let wait = self.copy_waits.begin(r, wait);
         self.table[r].set_copy_wait(wait);
         self.wheel.insert(&mut self.table, r);

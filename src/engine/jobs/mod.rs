@@ -14,6 +14,7 @@
 //! owner: nothing else can still refer to it. What a removal means to others (the queue, a
 //! waiting client, peers, the append only file) is [`super::Engine::unregister`]'s.
 
+mod attributes;
 mod copy_wait;
 mod job;
 mod life;
@@ -26,8 +27,10 @@ use crate::base::ids::{JobId, NodeId};
 use crate::base::table::{SLOTS_MAX, Table};
 use crate::base::time::MonoMs;
 use crate::base::wheel::Wheel;
+use crate::proto::attributes::KeptAttributes;
 
 use super::node_set::{NodeRef, NodeSets};
+use attributes::AttributeTable;
 pub use copy_wait::CopyWait;
 use copy_wait::CopyWaits;
 pub use job::{
@@ -43,6 +46,7 @@ pub struct Jobs {
     wheel: Wheel<Job>,
     sets: NodeSets,
     copy_waits: CopyWaits,
+    attributes: AttributeTable,
     /// Who has a job acked, of those whose collection began.
     acks: Table<Vec<NodeRef>>,
     /// Acked jobs that outlived a timed attempt to collect them.
@@ -58,6 +62,7 @@ impl Jobs {
             wheel: Wheel::new(now),
             sets: NodeSets::default(),
             copy_waits: CopyWaits::default(),
+            attributes: AttributeTable::default(),
             acks: Table::default(),
             uncollected: BTreeSet::new(),
         }
@@ -104,12 +109,16 @@ impl Jobs {
         self.hasher.hash(random) as u32
     }
 
-    /// Puts a job that is not known yet into the table and the index.
-    fn register(&mut self, job: Job) -> JobRef {
-        let id = job.id;
+    /// Puts a job that is not known yet into the table and the index, and its attributes
+    /// beside it.
+    fn register(&mut self, job: Job, attributes: Option<KeptAttributes>) -> JobRef {
+        let (id, flags) = (job.id, job.flags);
         let r = self.table.insert(job);
         if self.named_slot(&id) != Some(r) {
             self.index.insert(self.hasher.hash(&id.0), r);
+        }
+        if flags.contains(JobFlags::HAD_ATTRIBUTES) {
+            self.attributes.begin(r, attributes);
         }
         r
     }
@@ -125,6 +134,9 @@ impl Jobs {
             self.uncollected.remove(&r);
         }
         let mut job = self.table.remove(r);
+        if job.flags.contains(JobFlags::HAD_ATTRIBUTES) {
+            self.attributes.end(r);
+        }
         assert!(!job.is_queued(), "a removed job has left its queue");
         if !self.index.is_empty() && self.named_slot(&job.id) != Some(r) {
             self.index.remove(self.hasher.hash(&job.id.0), |candidate| candidate == r);
@@ -218,6 +230,7 @@ impl Jobs {
             collecting += usize::from(job.acks().is_some());
         }
         self.copy_waits.check_invariants();
+        self.check_attributes();
         assert_eq!(self.index.len(), indexed, "one index entry a job without its slot in its ID");
         assert_eq!(self.copy_waits.len(), waiting, "one wait a waiting job");
         assert_eq!(self.acks.len(), collecting, "one set of acks a collected job");
@@ -257,6 +270,7 @@ mod tests {
             delivery_count: 0,
             flags: JobFlags::default(),
             may_have: NodeSet::default(),
+            attributes: None,
         })
     }
 

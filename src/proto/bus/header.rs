@@ -117,11 +117,18 @@ impl Abilities {
     /// It keeps a NEEDJOBS with [`MessageFlags::STANDING`], and takes one for 0 jobs as its
     /// end.
     pub const STANDING_ASKS: Self = Self(1);
+    /// It keeps the attributes of jobs, and passes them on.
+    pub const ATTRIBUTES: Self = Self(2);
+    /// It answers QUERY.
+    pub const QUERY: Self = Self(4);
     /// It says with each heartbeat whether it knows the node that it is sent to, by this bit.
-    pub const KNOWS_RECEIVER: Self = Self(2);
+    pub const KNOWS_RECEIVER: Self = Self(1 << 14);
     /// It says with each heartbeat that its memory is short, by this bit: it gives way to nodes
     /// that have more. Far from the others, whose numbers are given in turn.
     pub const SHORT_OF_MEMORY: Self = Self(1 << 15);
+
+    /// What this server can do.
+    pub const OURS: Self = Self::STANDING_ASKS.with(Self::ATTRIBUTES).with(Self::QUERY);
 
     /// These, and others too.
     pub const fn with(self, others: Self) -> Self {

@@ -1,10 +1,12 @@
-//! The cluster bus: one frame, one message, sixteen kinds of them.
+//! The cluster bus: one frame, one message, sixteen kinds of them, and two that only able
+//! nodes know.
 //!
 //! ```text
 //! header 144 bytes, see header.rs
 //! PING PONG MEET      gossip entries, 104 bytes each; the header says how many
 //! FAIL                node ID
 //! REPLJOB YOURJOBS    number of jobs u32, bytes of them u32, job records
+//! QUERY ANSWER        token u64, kind u16, payload up to the end
 //! NEEDJOBS PAUSE      number u32, length of the queue's name u32, name
 //! all others          job ID, number u32
 //! ```
@@ -59,6 +61,8 @@ mod kind {
     pub const YOURJOBS: u16 = 13;
     pub const WORKING: u16 = 14;
     pub const PAUSE: u16 = 15;
+    pub const QUERY: u16 = 17;
+    pub const ANSWER: u16 = 18;
 }
 
 /// What one node sends another.
@@ -108,6 +112,30 @@ pub enum Message<'a> {
         /// [`PAUSE_IN`], [`PAUSE_OUT`], both or 0.
         flags: u32,
     },
+    /// A question, to a node with [`Abilities::QUERY`].
+    Query(Query<'a>),
+    /// What a node answers, under the token and the kind of the question.
+    Answer(Query<'a>),
+}
+
+/// A question to a node, or its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Query<'a> {
+    /// Drawn at random by who asks.
+    pub token: u64,
+    pub kind: QueryKind,
+    /// At most [`limits::QUERY_PAYLOAD_MAX`] bytes.
+    pub payload: &'a [u8],
+}
+
+/// What is asked. Who does not know a kind does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueryKind(pub u16);
+
+impl QueryKind {
+    /// For the attributes of jobs. Payload: their IDs, [`limits::JOBS_PER_MESSAGE_MAX`] at
+    /// most; of the answer see [`super::attributes::append_answer`].
+    pub const ATTRIBUTES: Self = Self(1);
 }
 
 /// Which of the three messages a gossip is.
@@ -138,6 +166,8 @@ pub fn decode(frame: &[u8]) -> Result<(Header, Message<'_>), DecodeError> {
             let (flags, queue) = decode_queue(&mut reader)?;
             Message::Pause { queue, flags }
         }
+        kind::QUERY => Message::Query(Query::decode(&mut reader)?),
+        kind::ANSWER => Message::Answer(Query::decode(&mut reader)?),
         number => decode_job_message(&mut reader, number)?,
     };
     reader.finish()?;
@@ -171,6 +201,24 @@ fn decode_queue<'a>(reader: &mut Reader<'a>) -> Result<(u32, &'a [u8]), DecodeEr
         return Err(DecodeError::TooLong);
     }
     Ok((number, reader.take(name_len)?))
+}
+
+impl<'a> Query<'a> {
+    /// Takes everything that is left.
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        let token = reader.u64_be()?;
+        let kind = QueryKind(reader.u16_be()?);
+        let payload = reader.rest();
+        if payload.len() > limits::QUERY_PAYLOAD_MAX {
+            return Err(DecodeError::TooLong);
+        }
+        Ok(Self { token, kind, payload })
+    }
+
+    fn encode(&self, out: &mut Vec<u8>, header: &Header, number: u16) {
+        let parts = [&self.token.to_be_bytes()[..], &self.kind.0.to_be_bytes(), self.payload];
+        encode_frame(out, header, number, &parts);
+    }
 }
 
 /// Appends a frame. Gossip and jobs that are not bytes yet have ways of their own, without
@@ -207,6 +255,8 @@ pub fn encode(out: &mut Vec<u8>, header: &Header, message: &Message<'_>) {
             encode_queue(out, header, kind::NEEDJOBS, count, queue);
         }
         Message::Pause { queue, flags } => encode_queue(out, header, kind::PAUSE, flags, queue),
+        Message::Query(query) => query.encode(out, header, kind::QUERY),
+        Message::Answer(answer) => answer.encode(out, header, kind::ANSWER),
     }
 }
 

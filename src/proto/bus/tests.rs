@@ -89,6 +89,8 @@ fn describe(header: &Header, message: &Message<'_>) -> String {
         Message::Working(id) => ("WORKING", job(id, 0)),
         Message::NeedJobs { queue: name, count } => ("NEEDJOBS", queue(name, *count)),
         Message::Pause { queue: name, flags } => ("PAUSE", queue(name, *flags)),
+        Message::Query(query) => ("QUERY", format!("{query:?}")),
+        Message::Answer(answer) => ("ANSWER", format!("{answer:?}")),
     };
     let Header { sender, port, flags, message_flags, .. } = header;
     format!("{name} | {sender} {port} {} {} | {body}", flags.0, message_flags.0)
@@ -197,6 +199,25 @@ fn counts_are_checked_against_the_bytes_before_anything_else() {
 }
 
 #[test]
+fn a_question_stands_where_the_drawing_says_and_has_a_longest_payload() {
+    let mut frame = Vec::new();
+    let query = Query { token: 0x0102_0304_0506_0708, kind: QueryKind::ATTRIBUTES, payload: b"id" };
+    encode(&mut frame, &header(), &Message::Query(query));
+    assert_eq!(frame[12..14], [0, 17]);
+    assert_eq!(frame[144..], *b"\x01\x02\x03\x04\x05\x06\x07\x08\0\x01id");
+    for len in 8..154 {
+        assert!(decode(&with_true_length(frame[..len].to_vec())).is_err(), "{len} bytes");
+    }
+    let payload = vec![b'x'; limits::QUERY_PAYLOAD_MAX + 1];
+    for (len, is_valid) in [(payload.len() - 1, true), (payload.len(), false)] {
+        let mut frame = Vec::new();
+        let answer = Query { payload: &payload[..len], ..query };
+        encode(&mut frame, &header(), &Message::Answer(answer));
+        assert_eq!(decode(&frame).is_ok(), is_valid, "{len} bytes");
+    }
+}
+
+#[test]
 fn an_unknown_type_is_told_apart_whatever_its_body() {
     let mut frame = recorded("FAIL");
     frame[12..14].copy_from_slice(&999u16.to_be_bytes());
@@ -250,6 +271,13 @@ fn any_message() -> impl Strategy<Value = Message<'static>> {
         })
     };
     let name = || prop::sample::select(vec![&b""[..], b"q", b"\0\r\n\xff"]);
+    let query = || {
+        (any::<u64>(), any::<u16>(), name()).prop_map(|(token, kind, payload)| Query {
+            token,
+            kind: QueryKind(kind),
+            payload,
+        })
+    };
     prop_oneof![
         id().prop_map(Message::GotJob),
         (id(), any::<u32>()).prop_map(|(id, delay_secs)| Message::Enqueue { id, delay_secs }),
@@ -261,6 +289,8 @@ fn any_message() -> impl Strategy<Value = Message<'static>> {
         id().prop_map(Message::Working),
         (name(), any::<u32>()).prop_map(|(queue, count)| Message::NeedJobs { queue, count }),
         (name(), any::<u32>()).prop_map(|(queue, flags)| Message::Pause { queue, flags }),
+        query().prop_map(Message::Query),
+        query().prop_map(Message::Answer),
     ]
 }
 

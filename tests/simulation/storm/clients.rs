@@ -27,8 +27,9 @@ impl Storm {
         let ttl_secs = if self.weather == Weather::Hazy { ttl_secs.max(60) } else { ttl_secs };
         let is_async = self.rng.below(4) == 0;
         let queue = QUEUES[self.rng.index(QUEUES.len())];
+        let (body, attributes) = self.draw_body(n);
         let line = format!(
-            "ADDJOB {queue} body 1500 REPLICATE {replicate} RETRY {retry_secs} \
+            "ADDJOB {queue} {body} 1500 REPLICATE {replicate} RETRY {retry_secs} \
              DELAY {delay_secs} TTL {ttl_secs}{}",
             if is_async { " ASYNC" } else { "" }
         );
@@ -50,7 +51,7 @@ impl Storm {
         };
         let client = self.sim.connect_client(n, Resp::V2);
         self.adding.push(Adding { node: n, client, wanted });
-        self.sim.send(n, client, words(&line));
+        self.sim.send(n, client, [words(&line), attributes].concat());
     }
 
     /// Every consumer waits for jobs, and acknowledges what it is done with.
@@ -80,7 +81,9 @@ impl Storm {
             if self.is_up(n) && !self.sim.is_blocked(n, client) {
                 let count = 1 + self.rng.below(3);
                 let timeout_ms = 1 + self.rng.below(3000);
-                let line = format!("GETJOB TIMEOUT {timeout_ms} COUNT {count} FROM red green");
+                let extras = self.with_attributes(n);
+                let line =
+                    format!("GETJOB TIMEOUT {timeout_ms} COUNT {count} {extras} FROM red green");
                 self.sim.send(n, client, words(&line));
             }
         }
@@ -175,6 +178,7 @@ impl Storm {
                 for row in rows {
                     let Value::Array(row) = row else { panic!("a row is an array: {row:?}") };
                     let Value::Bulk(id) = &row[1] else { panic!("an ID is a bulk: {row:?}") };
+                    self.check_row(n, &row);
                     self.delivered(id, at);
                 }
             }

@@ -5,9 +5,10 @@
 //! in the end hold nothing.
 //!
 //! `clients` are the producers and the consumers, `disasters` what goes wrong and is made
-//! well again, `rest` what must hold of the queues while nobody takes jobs out of them, and
+//! well again, `attributes` what jobs have beside their bodies, `rest` what must hold of the queues while nobody takes jobs out of them, and
 //! `story` what is known of each job.
 
+mod attributes;
 mod clients;
 mod disasters;
 mod rest;
@@ -25,6 +26,7 @@ use crate::cluster::{Sim, seed_bytes};
 use crate::mishaps;
 use crate::node::State;
 use crate::storage::AppendOnly;
+use attributes::Attributes;
 use rest::Rest;
 pub use story::Tally;
 use story::{Adding, InHand, Story, Wanted};
@@ -94,6 +96,7 @@ struct Storm {
     risk_at: Option<u64>,
     /// From when on all is well.
     healed_at: Option<u64>,
+    attributes: Attributes,
 }
 
 pub fn run(seed: u64) -> Tally {
@@ -129,9 +132,13 @@ impl Storm {
             3 => Weather::Parted,
             _ => Weather::Stormy,
         };
-        if matches!(weather, Weather::Windy | Weather::Parted | Weather::Stormy)
-            && rng.below(3) == 0
-        {
+        let mut attributes = Attributes::new(Rng::from_seed(seed_bytes(seed, 0xa7)));
+        let has_plain = match weather {
+            Weather::Fair => attributes.draw_plain(),
+            Weather::Hazy => false,
+            Weather::Windy | Weather::Parted | Weather::Stormy => rng.below(3) == 0,
+        };
+        if has_plain {
             let plain = rng.index(sim.nodes.len());
             sim.network.speak_plainly(plain);
         }
@@ -158,6 +165,7 @@ impl Storm {
             enqueued_once: false,
             risk_at: None,
             healed_at: None,
+            attributes,
         };
         storm.draw_weather();
         storm
@@ -216,6 +224,8 @@ impl Storm {
             trace: self.sim.trace,
             promised,
             refused: self.refused_count,
+            with_attributes: self.attributes.delivered,
+            without_theirs: self.attributes.lost,
             ..Tally::default()
         };
         for (id, story) in &self.stories {

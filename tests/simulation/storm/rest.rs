@@ -77,6 +77,7 @@ impl Storm {
             let told = || format!("{} at {}: {copies:?}", id.escape_ascii(), self.sim.now_ms);
             let many = copies[0].retry_secs == 0 && copies.len() > 1;
             assert!(!many, "an at-most-once job is on one node, {}", told());
+            self.check_copies(id, copies);
         }
         let now = self.sim.now_ms;
         if !self.rest.is_away || now < self.rest.changed_at + UNDER_WAY_MS {

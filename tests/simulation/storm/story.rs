@@ -80,6 +80,9 @@ pub struct Tally {
     /// Deliveries of acknowledged jobs after all was well again, where a node had been
     /// stopped or had left.
     pub late_duplicates: usize,
+    /// Deliveries of jobs with attributes, and how many of them came without.
+    pub with_attributes: usize,
+    pub without_theirs: usize,
 }
 
 impl Tally {
@@ -93,5 +96,7 @@ impl Tally {
         self.hazy_jobs += other.hazy_jobs;
         self.hazy_late += other.hazy_late;
         self.late_duplicates += other.late_duplicates;
+        self.with_attributes += other.with_attributes;
+        self.without_theirs += other.without_theirs;
     }
 }

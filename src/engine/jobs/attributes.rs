@@ -1,0 +1,100 @@
+//! The attributes of jobs, beside the table of jobs: most jobs have none.
+//!
+//! A job whose flags say that it has attributes is in here, with them or without: then a
+//! node that knows no attributes lost them on the job's way, and another holder may be asked
+//! for them, once.
+//!
+//! Invariant: each job here has [`JobFlags::HAD_ATTRIBUTES`]; those to be asked for have no
+//! attributes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{JobFlags, JobRef, Jobs};
+use crate::proto::attributes::{Attributes, KeptAttributes};
+
+#[derive(Default)]
+pub(super) struct AttributeTable {
+    kept: BTreeMap<JobRef, KeptAttributes>,
+    /// Jobs whose attributes were lost, and nobody was asked for them yet.
+    lost: BTreeSet<JobRef>,
+    /// From which slot on these are searched for somebody to ask; `None` while nothing has
+    /// changed since it was done.
+    search_from: Option<u32>,
+}
+
+impl AttributeTable {
+    /// A job is new here that has attributes, or had some.
+    pub fn begin(&mut self, r: JobRef, attributes: Option<KeptAttributes>) {
+        match attributes {
+            Some(attributes) => _ = self.kept.insert(r, attributes),
+            None => {
+                self.lost.insert(r);
+                let from = self.search_from.unwrap_or(u32::MAX);
+                self.search_from = Some(from.min(r.slot()));
+            }
+        }
+    }
+
+    pub fn end(&mut self, r: JobRef) {
+        self.kept.remove(&r);
+        self.lost.remove(&r);
+    }
+}
+
+impl Jobs {
+    /// What is known of a job's attributes; `None` where it had some that are not known here.
+    pub fn attributes(&self, r: JobRef) -> Option<Attributes<'_>> {
+        if self.table[r].flags.contains(JobFlags::HAD_ATTRIBUTES) {
+            self.attributes.kept.get(&r).map(KeptAttributes::as_attributes)
+        } else {
+            Some(Attributes::default())
+        }
+    }
+
+    /// A job gets the attributes that another record of it has.
+    pub fn set_attributes(&mut self, r: JobRef, attributes: KeptAttributes) {
+        let job = &mut self.table[r];
+        job.flags = job.flags.with(JobFlags::HAD_ATTRIBUTES);
+        self.attributes.lost.remove(&r);
+        self.attributes.kept.insert(r, attributes);
+    }
+
+    /// There may be somebody to ask for attributes who was not there before.
+    pub fn search_for_attributes(&mut self) {
+        if !self.attributes.lost.is_empty() {
+            self.attributes.search_from = Some(0);
+        }
+    }
+
+    /// Whether [`Jobs::next_without_attributes`] may have some.
+    pub fn is_searching_for_attributes(&self) -> bool {
+        self.attributes.search_from.is_some()
+    }
+
+    /// The next jobs, `max` at most, whose attributes were lost, and of which nobody was asked
+    /// yet.
+    pub fn next_without_attributes(&mut self, max: usize) -> Vec<JobRef> {
+        let Some(from) = self.attributes.search_from.take() else { return Vec::new() };
+        let from = JobRef::from_slot(from);
+        let jobs: Vec<JobRef> = self.attributes.lost.range(from..).take(max).copied().collect();
+        if let Some(last) = jobs.last().filter(|_| jobs.len() == max) {
+            self.attributes.search_from = Some(last.slot() + 1);
+        }
+        jobs
+    }
+
+    /// Somebody was asked for the attributes of a job; it is not done again.
+    pub fn note_asked_for_attributes(&mut self, r: JobRef) {
+        self.attributes.lost.remove(&r);
+    }
+
+    /// Panics unless the jobs here have the flag.
+    pub(super) fn check_attributes(&self) {
+        let AttributeTable { kept, lost, .. } = &self.attributes;
+        for r in kept.keys().chain(lost) {
+            let job = self.table.get(*r).expect("attributes go with their job");
+            assert!(job.flags.contains(JobFlags::HAD_ATTRIBUTES), "{} has attributes", job.id);
+        }
+        assert!(lost.iter().all(|r| !kept.contains_key(r)), "who has attributes lost none");
+    }
+}
