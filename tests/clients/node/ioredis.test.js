@@ -38,6 +38,16 @@ test('produce, consume, acknowledge', async () => {
   assert.equal(await client.call('SHOW', id), null)
 })
 
+test('attributes', async () => {
+  const id = await client.call('ADDJOB', 'attributes', 'body', 0, 'ATTR', 'type', 'mail')
+  assert.deepEqual(await client.call('GETJOB', 'WITHATTRS', 'WITHCOUNTERS', 'FROM', 'attributes'),
+    [['attributes', id, 'body', 'nacks', 0, 'additional-deliveries', 0, 'attrs', ['type', 'mail']]])
+  assert.deepEqual((await client.call('SHOW', id)).slice(-2), ['attrs', ['type', 'mail']])
+  await assert.rejects(client.call('ADDJOB', 'attributes', 'body', 0, 'ATTR', '', 'x'),
+    /ERR ATTR names must have 1 to 32 printable ASCII characters and no spaces/)
+  assert.equal(await client.call('ACKJOB', id), 1)
+})
+
 test('nothing there is null', async () => {
   assert.equal(await client.call('GETJOB', 'NOHANG', 'FROM', 'empty'), null)
   assert.equal(await client.call('GETJOB', 'TIMEOUT', 20, 'FROM', 'empty'), null)

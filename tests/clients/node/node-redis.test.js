@@ -42,6 +42,18 @@ for (const RESP of [undefined, 2, 3]) {
       assert.equal(await client.sendCommand(['SHOW', id]), null)
     })
 
+    await t.test('attributes', async () => {
+      const id = await client.sendCommand(['ADDJOB', queue, 'body', '0', 'ATTR', 'type', 'mail',
+        'ATTR', 'traceparent', '00-4bf9-01'])
+      const attributes = ['type', 'mail', 'traceparent', '00-4bf9-01']
+      assert.deepEqual(await client.sendCommand(['GETJOB', 'WITHATTRS', 'FROM', queue]),
+        [[queue, id, 'body', 'attrs', attributes]])
+      assert.deepEqual((await client.sendCommand(['SHOW', id])).slice(-2), ['attrs', attributes])
+      await assert.rejects(client.sendCommand(['ADDJOB', queue, 'body', '0', 'ATTR', 'type']),
+        /ERR ATTR needs a name and a value/)
+      assert.equal(await client.sendCommand(['ACKJOB', id]), 1)
+    })
+
     await t.test('nothing there is null', async () => {
       assert.equal(await client.sendCommand(['GETJOB', 'NOHANG', 'FROM', queue]), null)
       assert.equal(await client.sendCommand(['GETJOB', 'TIMEOUT', '20', 'FROM', queue]), null)

@@ -54,6 +54,28 @@ class RedisPy(unittest.TestCase):
         )
         self.assertEqual(self.client.execute_command("ACKJOB", job_id), 1)
 
+    def test_attributes(self):
+        span = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+        given = ("ATTR", "traceparent", span, "ATTR", "type", b"\x00\xff")
+        job_id = self.client.execute_command("ADDJOB", self.queue, b"body", 0, *given)
+        plain_id = self.client.execute_command("ADDJOB", self.queue, b"plain", 0)
+        fetched = self.client.execute_command(
+            "GETJOB", "WITHATTRS", "COUNT", 2, "FROM", self.queue
+        )
+        self.assertEqual(
+            fetched,
+            [
+                [self.queue.encode(), job_id, b"body", b"attrs",
+                 [b"traceparent", span, b"type", b"\x00\xff"]],
+                [self.queue.encode(), plain_id, b"plain", b"attrs", []],
+            ],
+        )
+        shown = self.client.execute_command("SHOW", job_id)
+        self.assertEqual(shown[-2:], [b"attrs", [b"traceparent", span, b"type", b"\x00\xff"]])
+        self.assertEqual(self.client.execute_command("SHOW", plain_id)[-2], b"body")
+        with self.assertRaisesRegex(redis.ResponseError, "^ATTR needs a name and a value$"):
+            self.client.execute_command("ADDJOB", self.queue, b"body", 0, "ATTR", "type")
+
     def test_every_kind_of_nothing_is_none(self):
         missing = "D-00000000-000000000000000000000000-0000"
         for command in (
