@@ -16,6 +16,10 @@
 //! ranks higher for this job keeps it queued. Who ranks lower takes it out of its queue; who
 //! ranks higher says that it has it queued, since its own QUEUED may have been lost, or never
 //! sent for a first enqueue.
+//!
+//! A job that was lent waits for its lender too: others may have given in to that one, and who
+//! ranked higher than the borrower may be among them when its QUEUED comes. So a borrower does
+//! not give in. It answers WORKING, which takes a job out of a queue whatever the ranks.
 
 use crate::base::ids::{JobId, LinkId};
 use crate::proto::bus::{GossipKind, Header, Message, MessageFlags};
@@ -136,8 +140,16 @@ impl Engine {
             // As with the command, and differs from C: it would never be queued again.
             return;
         }
-        if why == Postponed::Working || self.outranks_me(from, r) {
+        if why == Postponed::Working {
             self.dequeue(r);
+        } else if self.outranks_me(from, r) {
+            // Differs from C, where a lent job may so leave all queues.
+            if self.jobs[r].is_queued_as_borrowed() {
+                let working = Message::Working(id);
+                self.cluster.send(&mut self.out, &[from], MessageFlags::NONE, &working);
+            } else {
+                self.dequeue(r);
+            }
         } else if self.jobs[r].is_queued() {
             // Differs from C, where the sender may never learn that the job is queued here: the
             // first enqueue of a lent job is silent.

@@ -216,6 +216,9 @@ impl Engine {
                 let queue = self.queues.revive(self.jobs[r].queue, self.now.mono);
                 queue.imports.count(self.now.mono, from);
             }
+            if self.jobs[r].is_queued() {
+                self.jobs.note_borrowed(r);
+            }
         }
     }
 

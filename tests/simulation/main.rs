@@ -101,7 +101,6 @@ fn a_cluster_keeps_its_promises() {
         !enough || sum.windy_duplicates * 1000 <= sum.windy_jobs,
         "duplicates are few: {sum:?}"
     );
-    assert!(!enough || sum.hazy_late * 1000 <= sum.hazy_jobs, "few jobs are late: {sum:?}");
     assert!(!enough || sum.late_duplicates * 3 <= seeds().count(), "acks are kept: {sum:?}");
 }
 

@@ -64,7 +64,8 @@ pub struct Job {
     pub(super) nack_count: u16,
     pub(super) delivery_count: u16,
     pub(super) flags: JobFlags,
-    /// State in the low half, collection attempts in the high half, as on the wire.
+    /// The state in the low half, as on the wire. In the high half the attempts to collect an
+    /// acked job, the notes of any other.
     phase: u8,
 }
 
@@ -125,6 +126,9 @@ impl JobState {
         STATE_NAMES[usize::from(self.number())]
     }
 }
+
+/// What is noted of a queued job, in the high half of its phase: a node lent it here.
+const QUEUED_AS_BORROWED: u8 = 1 << 4;
 
 /// Attempts are counted to this; the wait between them stops growing before.
 pub const GC_ATTEMPTS_MAX: u8 = 10;
@@ -239,7 +243,12 @@ impl Job {
 
     /// Attempts to collect it so far.
     pub fn gc_attempts(&self) -> u8 {
-        self.phase >> 4
+        if self.is_acked() { self.phase >> 4 } else { 0 }
+    }
+
+    /// Whether it is queued here because a node lent it.
+    pub fn is_queued_as_borrowed(&self) -> bool {
+        self.is_queued() && self.phase & QUEUED_AS_BORROWED != 0
     }
 
     pub fn is_at_most_once(&self) -> bool {
@@ -266,10 +275,15 @@ impl Job {
         }
     }
 
-    /// Changes the state to one without data of its own. Those of the old one were released.
+    /// Changes the state to one without data of its own and without notes. Data of the old one
+    /// were released.
     pub(super) fn set_state(&mut self, state: JobState) {
-        self.phase = self.phase & 0xf0 | state.number();
+        self.phase = state.number();
         self.side = 0;
+    }
+
+    pub(super) fn note_borrowed(&mut self) {
+        self.phase |= QUEUED_AS_BORROWED;
     }
 
     /// The wait of a job that waits for copies.
@@ -288,7 +302,6 @@ impl Job {
     }
 
     pub(super) fn set_acks(&mut self, acks: Ref<Vec<NodeRef>>) {
-        self.set_state(JobState::Acked);
         self.side = acks.slot() + 1;
     }
 

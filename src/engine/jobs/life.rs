@@ -95,6 +95,13 @@ impl Jobs {
         announced
     }
 
+    /// A queued job is here because a node lent it.
+    pub fn note_borrowed(&mut self, r: JobRef) {
+        let job = &mut self.table[r];
+        assert!(job.is_queued(), "a job that was lent is queued");
+        job.note_borrowed();
+    }
+
     /// A job leaves its queue undelivered. Its time of requeue stays.
     pub fn dequeue(&mut self, r: JobRef) {
         self.leave_queue(r);

@@ -246,11 +246,7 @@ impl Storm {
                     tally.stormy_jobs += 1;
                     tally.stormy_duplicates += story.duplicates();
                 }
-                Weather::Hazy => {
-                    tally.hazy_jobs += 1;
-                    tally.hazy_late += usize::from(self.rest.late.contains(id));
-                }
-                Weather::Parted | Weather::Stormy => {}
+                Weather::Hazy | Weather::Parted | Weather::Stormy => {}
             }
             if let Some(acked_at) = story.acked_at {
                 let well_at = healed_at.max(acked_at + ACK_SPREAD_MS);

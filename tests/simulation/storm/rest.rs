@@ -6,11 +6,9 @@
 //!
 //! Jobs that are lent are queued silently, so a few are in two queues when the
 //! consumers go, and where a lent copy is not known to all others it may get a second queue:
-//! of these nothing is demanded. And a lent job may be taken out of the borrower's queue by a
-//! QUEUED whose sender has given in meanwhile: it comes a retry later. Such jobs are counted,
-//! since they have to be very few.
+//! of these nothing is demanded.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::{Storm, Weather};
 use crate::survey::Copy;
@@ -34,8 +32,6 @@ pub struct Rest {
     /// Since when each job waits in one queue, and how often it was queued again before it
     /// had come to rest there.
     waiting: BTreeMap<Vec<u8>, Waiting>,
-    /// Jobs that waited in no queue though they were due.
-    pub late: BTreeSet<Vec<u8>>,
 }
 
 #[derive(Debug)]
@@ -97,11 +93,7 @@ impl Storm {
             }
             let waits = copies.iter().any(Copy::is_queued);
             let late_ms = story.is_due_by().map_or(0, |by| now.saturating_sub(by));
-            if !waits && late_ms > REQUEUE_ERROR_MS {
-                let retry_ms = story.wanted.as_ref().map_or(0, |wanted| wanted.retry_ms);
-                assert!(late_ms <= retry_ms + REQUEUE_ERROR_MS, "a due job is queued, {told}");
-                self.rest.late.insert(id.clone());
-            }
+            assert!(waits || late_ms <= REQUEUE_ERROR_MS, "a due job is queued, {told}");
             if !waits || waits_twice(copies) || !know_each_other(copies) {
                 self.rest.waiting.remove(id);
                 continue;

@@ -74,9 +74,6 @@ pub struct Tally {
     /// The same for runs in wind.
     pub windy_jobs: usize,
     pub windy_duplicates: usize,
-    /// Jobs of runs in haze, and how many of them waited in no queue though they were due.
-    pub hazy_jobs: usize,
-    pub hazy_late: usize,
     /// Deliveries of acknowledged jobs after all was well again, where a node had been
     /// stopped or had left.
     pub late_duplicates: usize,
@@ -93,8 +90,6 @@ impl Tally {
         self.stormy_duplicates += other.stormy_duplicates;
         self.windy_jobs += other.windy_jobs;
         self.windy_duplicates += other.windy_duplicates;
-        self.hazy_jobs += other.hazy_jobs;
-        self.hazy_late += other.hazy_late;
         self.late_duplicates += other.late_duplicates;
         self.with_attributes += other.with_attributes;
         self.without_theirs += other.without_theirs;
