@@ -32,6 +32,15 @@ impl<'a> Arguments<'a> {
         }
     }
 
+    /// As [`Arguments::number`], kept at the maximum of 32 bits, where a number that is not there
+    /// is the same error.
+    pub fn named_number(&mut self, min: i64, error: CommandError) -> Result<u32, CommandError> {
+        match self.next().and_then(parse_i64) {
+            Some(number) if number >= min => Ok(u32::try_from(number).unwrap_or(u32::MAX)),
+            _ => Err(error),
+        }
+    }
+
     /// Where the next argument stands, counted from the command's name.
     pub fn position(&self) -> usize {
         self.at

@@ -23,6 +23,7 @@ use crate::proto::request::Args;
 
 use super::Engine;
 use super::command::Call;
+use super::commands::getjob::GetJob;
 use super::error::CommandError;
 use super::jobs::JobRef;
 use super::need_jobs::{Asking, Need};
@@ -52,6 +53,8 @@ pub struct JobsWait {
     pub order: WaitOrder,
     pub resp: Resp,
     pub extras: Extras,
+    /// For how long the client is to have its job, if it says so.
+    pub lease_secs: Option<u32>,
 }
 
 /// What is answered of a job behind its queue, its ID and its body.
@@ -136,6 +139,14 @@ impl Blocked {
         self.deadlines.first().map_or(MonoMs::NEVER, |&(at, _)| at)
     }
 
+    /// For how long a client that waits for jobs is to have its job.
+    pub fn lease_secs(&self, client: ClientId) -> Option<u32> {
+        match self.wait(client)? {
+            Wait::Jobs(wait) => wait.lease_secs,
+            Wait::Copies(_) => None,
+        }
+    }
+
     /// The first waiting client, for those who answer all of them one by one.
     fn any(&self) -> Option<ClientId> {
         self.waits.first_key_value().map(|(&client, _)| client)
@@ -185,13 +196,7 @@ impl Blocked {
 
 impl Engine {
     /// Puts a client whose GETJOB found nothing among the waiters of each of its queues.
-    pub(super) fn wait_for_jobs(
-        &mut self,
-        call: &Call<'_>,
-        names: &Args<'_>,
-        extras: Extras,
-        deadline: MonoMs,
-    ) {
+    pub(super) fn wait_for_jobs(&mut self, call: &Call<'_>, names: &Args<'_>, getjob: &GetJob) {
         let order = self.blocked.next_place();
         let mut queues: Vec<QueueRef> = Vec::new();
         for name in names.iter() {
@@ -210,8 +215,14 @@ impl Engine {
         for &q in &queues {
             self.queues.mark_ready(q);
         }
-        let wait = JobsWait { queues: queues.into(), order, resp: call.resp, extras };
-        self.blocked.begin(call.client, Wait::Jobs(wait), deadline);
+        let wait = JobsWait {
+            queues: queues.into(),
+            order,
+            resp: call.resp,
+            extras: getjob.extras,
+            lease_secs: getjob.lease_secs,
+        };
+        self.blocked.begin(call.client, Wait::Jobs(wait), getjob.deadline);
     }
 
     /// A client hung up, waiting or in the middle of a long command.
@@ -298,6 +309,7 @@ mod tests {
             order: 1,
             resp: Resp::V2,
             extras: Extras::NONE,
+            lease_secs: None,
         };
         let client = ClientId { slot: 1, generation: 0 };
         let mut blocked = Blocked::default();

@@ -16,6 +16,8 @@ pub struct EngineConfig {
     pub enqueue_at_load: EnqueueAtLoad,
     /// Whether jobs may be evicted for memory's sake. Directive: maxmemory-policy.
     pub eviction: Eviction,
+    /// What a job's retry counts from. Directive: retry-from.
+    pub retry_from: RetryFrom,
     /// What peers learn instead of what sockets show. Directives: cluster-announce-*.
     pub announce: Announce,
 }
@@ -31,6 +33,15 @@ pub enum Eviction {
     /// Acknowledged jobs, and delivered ones that will never be delivered again.
     Acks,
     None,
+}
+
+/// What the time counts from after which a job comes again that nobody acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RetryFrom {
+    /// When it was queued, as with C.
+    Queue,
+    /// When a client got it.
+    Delivery,
 }
 
 /// How this node is reached, where that differs from what its sockets show.
@@ -49,6 +60,7 @@ impl Default for EngineConfig {
             aof_sums: SumPlace::No,
             enqueue_at_load: EnqueueAtLoad::No,
             eviction: Eviction::Acks,
+            retry_from: RetryFrom::Queue,
             announce: Announce::default(),
         }
     }

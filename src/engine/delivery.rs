@@ -18,20 +18,35 @@
 //!
 //! Retry counts from the moment a job is queued and not from its delivery: the other holders
 //! know when it was queued, and no message says when a client fetched it. A fetch therefore
-//! leaves the requeue time alone.
+//! leaves the requeue time alone. With `retry-from delivery` it counts from the fetch where that
+//! makes a difference: a job that waited here for a quarter of its retry or longer, or for an
+//! unknown time, is postponed as by a client's WORKING. A lender does so too, with QUEUED, but for
+//! the borrower, which is about to queue the job. What a C node lent may come back from it at any
+//! moment, so its wait counts as unknown.
 //!
 //! An at-most-once job has one copy, which is queued once. It leaves the append only file
 //! before it leaves the server, lest a restart deliver it again.
 
 use crate::base::time::MonoMs;
-use crate::proto::bus::{Message, MessageFlags};
+use crate::proto::bus::{Abilities, Message, MessageFlags};
 
 use super::Engine;
 use super::blocked::Wait;
+use super::config::RetryFrom;
 use super::error::CommandError;
 use super::jobs::{Announced, Job, JobRef, JobState, Nack, NewJob};
 use super::need_jobs::Need;
+use super::node_set::NodeRef;
 use super::queue::QueueRef;
+
+/// Whom a job is fetched for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taker {
+    /// A client, which may say for how long it is to have the job.
+    Client { lease_secs: Option<u32> },
+    /// A node that the job is lent to.
+    Node(NodeRef),
+}
 
 impl Engine {
     /// When a job that is queued now comes back if nobody acknowledges it. `NEVER` for an
@@ -69,11 +84,12 @@ impl Engine {
         let id = job.id;
         let retry_at = self.retry_at(job.retry_secs);
         if self.jobs.queue(r, retry_at, nack) == Announced::Yes {
-            let flags = match nack {
-                Nack::Yes => MessageFlags::INCR_NACKS,
-                Nack::No => MessageFlags::INCR_DELIV,
-            };
-            self.tell_holders(r, flags, &Message::Queued(id));
+            let queued = Message::Queued { id, hold_secs: 0 };
+            match nack {
+                Nack::Yes => self.tell_holders(r, MessageFlags::INCR_NACKS, &queued),
+                Nack::No => self.tell_holders(r, MessageFlags::INCR_DELIV, &queued),
+                Nack::Uncounted => self.tell_given_back(r),
+            }
         }
         self.insert_into_queue(r);
         true
@@ -111,24 +127,61 @@ impl Engine {
 
     /// Takes the oldest job of a queue for delivery, here or on another node. An
     /// at-most-once job leaves the append only file before it leaves the server.
-    pub(super) fn fetch(&mut self, q: QueueRef) -> Option<JobRef> {
+    pub(super) fn fetch(&mut self, q: QueueRef, taker: Taker) -> Option<JobRef> {
         let queue = self.queues[q].live_mut()?;
         let r = queue.jobs.pop_first()?;
         queue.accessed_at = self.now.mono;
         queue.jobs_out += 1;
-        self.jobs.deliver(r);
+        if self.config.retry_from == RetryFrom::Delivery
+            && self.jobs[r].waited_long(self.now.mono)
+            && !matches!(taker, Taker::Client { lease_secs: Some(_) })
+        {
+            self.deliver_anew(r, taker);
+        } else {
+            self.jobs.deliver(r);
+        }
         if self.jobs[r].is_at_most_once() {
             self.log_deljob(r);
+        } else if let Taker::Client { lease_secs: Some(secs) } = taker {
+            self.lease(r, secs);
         }
         Some(r)
     }
 
+    /// Delivers a job whose retry counts from now on, on all holders.
+    fn deliver_anew(&mut self, r: JobRef, taker: Taker) {
+        let is_borrowed = self.jobs[r].is_queued_as_borrowed();
+        self.jobs.deliver(r);
+        self.postpone(r);
+        let id = self.jobs[r].id;
+        let (borrower, message) = match taker {
+            Taker::Client { .. } => (None, Message::Working { id, hold_secs: 0 }),
+            // The borrower may have lent the job on to one of these already: WORKING would take it
+            // out of that queue.
+            Taker::Node(borrower) => (Some(borrower), Message::Queued { id, hold_secs: 0 }),
+        };
+        let is_told = |node: &NodeRef| borrower != Some(*node);
+        let told: Vec<NodeRef> = self.jobs.may_have(r).iter().copied().filter(is_told).collect();
+        self.cluster.send(&mut self.out, &told, MessageFlags::NONE, &message);
+        if is_borrowed {
+            // A C node that lent the job does not ask us before it queues it, unless we asked.
+            let is_able = |node: &NodeRef| self.cluster.is_able(*node, Abilities::HOLDS);
+            let plain: Vec<NodeRef> = told.into_iter().filter(|node| !is_able(node)).collect();
+            let will_queue = Message::WillQueue(id);
+            self.cluster.send(&mut self.out, &plain, MessageFlags::NONE, &will_queue);
+        }
+    }
+
     /// Takes the oldest job of a queue for a client, unless the queue is paused for output.
-    pub(super) fn fetch_for_client(&mut self, q: QueueRef) -> Option<JobRef> {
+    pub(super) fn fetch_for_client(
+        &mut self,
+        q: QueueRef,
+        lease_secs: Option<u32>,
+    ) -> Option<JobRef> {
         if self.queues[q].live()?.pause.is_out() {
             return None;
         }
-        self.fetch(q)
+        self.fetch(q, Taker::Client { lease_secs })
     }
 
     /// Gives jobs to the clients that wait for them, first come first served.
@@ -143,7 +196,7 @@ impl Engine {
     fn serve_queue(&mut self, q: QueueRef) {
         while let Some(queue) = self.queues.get(q).and_then(|entry| entry.live())
             && let Some((_, &client)) = queue.waiters.first_key_value()
-            && let Some(r) = self.fetch_for_client(q)
+            && let Some(r) = self.fetch_for_client(q, self.blocked.lease_secs(client))
         {
             let Some(Wait::Jobs(wait)) = self.blocked.end(client) else {
                 unreachable!("a waiter of a queue waits for jobs");
@@ -208,7 +261,7 @@ impl Engine {
         } else if is_paused && !job.is_at_most_once() {
             // At-most-once jobs are queued all the same: nobody else has them.
             let retry_at = self.retry_at(job.retry_secs);
-            self.jobs.hold(r, retry_at);
+            self.jobs.wait_until(r, retry_at);
         } else if !self.enqueue(r, Nack::No) {
             self.jobs.retire(r);
         }

@@ -35,6 +35,8 @@ pub enum CommandError {
     BadStateName,
     BadReplyType,
     LoadJobFromClient,
+    IdBehindOptions,
+    Lease,
     QueueNameTooLong,
     AttributeIncomplete,
     AttributeName,
@@ -98,6 +100,8 @@ impl fmt::Display for CommandError {
             Self::LoadJobFromClient => {
                 "ERR LOADJOB is a special command only processed from AOF"
             }
+            Self::IdBehindOptions => "ERR Job IDs stand in front of the options",
+            Self::Lease => "ERR LEASE must be a number of seconds greater than zero",
             Self::QueueNameTooLong => "ERR Queue names have at most 1048576 bytes",
             Self::AttributeIncomplete => "ERR ATTR needs a name and a value",
             Self::AttributeName => {

@@ -34,7 +34,7 @@ use super::replication::Confirm;
 
 /// Which of the two messages that postpone a job's next delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Postponed {
+pub(super) enum Postponed {
     Queued,
     Working,
 }
@@ -81,8 +81,12 @@ impl Engine {
             }
             Message::GotJob(id) => self.on_got_job(from, *id),
             Message::Enqueue { id, delay_secs } => self.on_enqueue(from, *id, *delay_secs),
-            Message::Queued(id) => self.on_postponed(from, *id, Postponed::Queued, flags),
-            Message::Working(id) => self.on_postponed(from, *id, Postponed::Working, flags),
+            Message::Queued { id, hold_secs } => {
+                self.on_postponed(from, *id, Postponed::Queued, *hold_secs, flags);
+            }
+            Message::Working { id, hold_secs } => {
+                self.on_postponed(from, *id, Postponed::Working, *hold_secs, flags);
+            }
             Message::SetAck { id, may_have } => self.on_set_ack(from, *id, *may_have),
             Message::WillQueue(id) => self.on_will_queue(from, *id),
             Message::GotAck { id, known } => {
@@ -122,14 +126,22 @@ impl Engine {
         {
             return;
         }
-        self.jobs.hold_as_first(r, self.now.mono.plus_ms(u64::from(delay_secs) * 1000));
+        self.jobs.wait_as_first(r, self.now.mono.plus_ms(u64::from(delay_secs) * 1000));
         if delay_secs == 0 {
             self.enqueue(r, Nack::No);
         }
     }
 
-    /// QUEUED, WORKING: another node queued the job, or a client works on it there.
-    fn on_postponed(&mut self, from: NodeRef, id: JobId, why: Postponed, flags: MessageFlags) {
+    /// QUEUED, WORKING: another node queued the job, or a client works on it there, or it is
+    /// held there.
+    fn on_postponed(
+        &mut self,
+        from: NodeRef,
+        id: JobId,
+        why: Postponed,
+        hold_secs: u32,
+        flags: MessageFlags,
+    ) {
         if self.is_acked_here(&id) {
             self.send_set_ack(from, id);
             return;
@@ -140,22 +152,6 @@ impl Engine {
             // As with the command, and differs from C: it would never be queued again.
             return;
         }
-        if why == Postponed::Working {
-            self.dequeue(r);
-        } else if self.outranks_me(from, r) {
-            // Differs from C, where a lent job may so leave all queues.
-            if self.jobs[r].is_queued_as_borrowed() {
-                let working = Message::Working(id);
-                self.cluster.send(&mut self.out, &[from], MessageFlags::NONE, &working);
-            } else {
-                self.dequeue(r);
-            }
-        } else if self.jobs[r].is_queued() {
-            // Differs from C, where the sender may never learn that the job is queued here: the
-            // first enqueue of a lent job is silent.
-            self.cluster.send(&mut self.out, &[from], MessageFlags::NONE, &Message::Queued(id));
-        }
-        self.postpone(r);
         if why == Postponed::Queued {
             if flags.contains(MessageFlags::INCR_NACKS) {
                 self.jobs.count_nack(r);
@@ -164,11 +160,36 @@ impl Engine {
                 self.jobs.count_delivery(r);
             }
         }
+        if hold_secs > 0 {
+            self.on_hold_elsewhere(from, r, why, hold_secs);
+            return;
+        }
+        if self.jobs[r].is_held() {
+            self.on_postponed_while_held(from, r, why, flags);
+            return;
+        }
+        if why == Postponed::Working {
+            self.dequeue(r);
+        } else if self.outranks_me(from, r) {
+            // Differs from C, where a lent job may so leave all queues.
+            if self.jobs[r].is_queued_as_borrowed() {
+                let working = Message::Working { id, hold_secs: 0 };
+                self.cluster.send(&mut self.out, &[from], MessageFlags::NONE, &working);
+            } else {
+                self.dequeue(r);
+            }
+        } else if self.jobs[r].is_queued() {
+            // Differs from C, where the sender may never learn that the job is queued here: the
+            // first enqueue of a lent job is silent.
+            let queued = Message::Queued { id, hold_secs: 0 };
+            self.cluster.send(&mut self.out, &[from], MessageFlags::NONE, &queued);
+        }
+        self.postpone(r);
     }
 
     /// Which of two nodes that queued the same job keeps it queued. It depends on the
     /// job, so that no node gets all of the load. C: cluster.c compareNodeIDsByJob.
-    fn outranks_me(&self, node: NodeRef, r: JobRef) -> bool {
+    pub(super) fn outranks_me(&self, node: NodeRef, r: JobRef) -> bool {
         let random_part = &self.jobs[r].id.0[11..35];
         let rank = |id: &[u8; 40]| -> [u8; 40] {
             core::array::from_fn(|i| id[i] ^ random_part[i % random_part.len()])
@@ -187,7 +208,9 @@ impl Engine {
             self.jobs.add_may_have(r, from);
         }
         if self.jobs[r].is_queued() {
-            self.tell_holders(r, MessageFlags::NONE, &Message::Queued(id));
+            self.tell_holders(r, MessageFlags::NONE, &Message::Queued { id, hold_secs: 0 });
+        } else if self.jobs[r].is_held() {
+            self.answer_hold(from, r);
         }
     }
 }

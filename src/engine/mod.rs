@@ -39,6 +39,7 @@ pub mod config;
 pub mod delivery;
 pub mod error;
 mod flush;
+mod hold;
 mod invariants;
 pub mod jobs;
 pub mod membership;

@@ -301,6 +301,7 @@ mod tests {
     use crate::engine::cluster::LinkEnds;
     use crate::engine::command::Outcome;
     use crate::engine::config::EngineConfig;
+    use crate::engine::delivery::Taker;
     use crate::proto::bus::{Header, Message, MessageFlags, NodeFlags};
     use crate::proto::nodes_conf::{LinkState, NodeLine};
     use crate::proto::reply::Resp;
@@ -520,7 +521,7 @@ mod tests {
         let mut node = Node::new();
         let id = node.add("addjob q body 0 retry 0 replicate 1");
         let q = node.engine.queues.find(b"q").expect("a job is in it");
-        let r = node.engine.fetch(q).expect("there is one");
+        let r = node.engine.fetch(q, Taker::Client { lease_secs: None }).expect("there is one");
         node.engine.unregister(r);
         let mut expected = Vec::new();
         aof_record::append_del_job(&mut expected, &JobId::parse(id.as_bytes()).expect("an ID"));

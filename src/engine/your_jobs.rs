@@ -23,6 +23,7 @@ use crate::proto::bus::{Abilities, MessageFlags, YourJobs};
 use crate::proto::job_record::JobRecord;
 
 use super::Engine;
+use super::delivery::Taker;
 use super::jobs::{JobRef, Nack};
 use super::node_set::{ME, NodeRef};
 use super::queue::QueueRef;
@@ -171,7 +172,7 @@ impl Engine {
         let mut jobs = Vec::new();
         let mut bytes = 0;
         while jobs.len() < count && bytes < LENT_BYTES_MAX {
-            let Some(r) = self.fetch(q) else { break };
+            let Some(r) = self.fetch(q, Taker::Node(to)) else { break };
             bytes += name_len + self.jobs[r].body.len();
             jobs.push(r);
         }
@@ -207,17 +208,22 @@ impl Engine {
                 }
                 None => self.take_in(from, &record),
             };
+            if self.jobs[r].is_held() {
+                self.answer_hold(from, r);
+                continue;
+            }
             // Differs from C, which does so for a queued one too: its next requeue would be
             // silent then, and others would queue it beside.
             if self.jobs[r].is_active() {
-                self.jobs.hold_as_first(r, self.now.mono);
+                self.jobs.wait_as_first(r, self.now.mono);
             }
             if self.enqueue(r, Nack::No) {
                 let queue = self.queues.revive(self.jobs[r].queue, self.now.mono);
                 queue.imports.count(self.now.mono, from);
             }
             if self.jobs[r].is_queued() {
-                self.jobs.note_borrowed(r);
+                let of_able = self.cluster.is_able(from, Abilities::HOLDS);
+                self.jobs.note_borrowed(r, of_able);
             }
         }
     }

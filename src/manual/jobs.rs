@@ -11,6 +11,9 @@ const R: Flags = Flags::READONLY;
 const M: Flags = Flags::DENYOOM;
 const F: Flags = Flags::FAST;
 
+const DELAY: &str = "ERR DELAY time must be a non negative number";
+const LEASE: &str = "ERR LEASE must be a number of seconds greater than zero";
+
 const IDS: &[Argument] = &[text("id").optional().repeated()];
 
 pub(super) static COMMANDS: &[Command] = &[
@@ -54,7 +57,7 @@ pub(super) static COMMANDS: &[Command] = &[
             "ERR REPLICATE must be between 1 and 65535",
             "ERR TTL must be a number > 0",
             "ERR RETRY time must be a non negative number",
-            "ERR DELAY time must be a non negative number",
+            DELAY,
             "ERR MAXLEN must be a positive number",
             "ERR With RETRY set to 0 please explicitly set  REPLICATE to 1 (at-most-once delivery)",
             "ERR The specified DELAY is greater than TTL. Job refused since would never be \
@@ -87,6 +90,7 @@ pub(super) static COMMANDS: &[Command] = &[
                 integer("count").after("COUNT").optional(),
                 word("WITHCOUNTERS").optional(),
                 word("WITHATTRS").optional(),
+                integer("seconds").after("LEASE").optional(),
                 text("queue").after("FROM").repeated(),
             ],
             "Array of `[queue, id, body]`, and with WITHCOUNTERS `[queue, id, body, nacks, n, \
@@ -95,14 +99,16 @@ pub(super) static COMMANDS: &[Command] = &[
              for one that had some that this node does not know. The queues are asked in their order, for one job each, \
              again and again until there are COUNT jobs (1 by default) or none is left; a client \
              that had to wait gets one job. A null array when TIMEOUT has passed, or at once with \
-             NOHANG; without either the client waits without end. FROM comes last: all arguments \
-             behind it are queues.",
+             NOHANG; without either the client waits without end. With LEASE the jobs come back in \
+             so many seconds instead of their retry time, if they are not acknowledged; a job with \
+             RETRY 0 never does. FROM comes last: all arguments behind it are queues.",
         )],
         errors: &[
             SYNTAX,
             TIMEOUT_NOT_AN_INTEGER,
             TIMEOUT_NEGATIVE,
             "ERR COUNT must be a number greater than zero",
+            LEASE,
             QUEUE_NAME_TOO_LONG,
             LEAVING,
         ],
@@ -137,24 +143,33 @@ pub(super) static COMMANDS: &[Command] = &[
         flags: M.and(W).and(F),
         group: Group::Jobs,
         since: SINCE_C,
-        summary: "Reports that jobs could not be processed, and queues them again at once",
+        summary: "Reports that jobs could not be processed, and queues them again",
         usages: &[usage(
-            IDS,
-            "Integer: how many jobs went to their queue. Each counts one more nack.",
+            &[
+                text("id").optional().repeated(),
+                integer("seconds").after("DELAY").optional(),
+                word("SILENT").optional(),
+            ],
+            "Integer: how many jobs went to their queue, or wait for it. Each counts one more \
+             nack. With DELAY the jobs go to their queue in so many seconds, exactly; another NACK \
+             sets another time, and ENQUEUE ends the wait. With SILENT nothing is counted: for a \
+             worker that gives back what it has not begun. The options stand behind the IDs, all \
+             of which are checked before any job is touched. A job with RETRY 0 that was delivered \
+             does not come again.",
         )],
-        errors: &[BAD_ID],
+        errors: &[BAD_ID, DELAY, "ERR Job IDs stand in front of the options"],
     },
     Command {
         name: "working",
-        arity: 2,
+        arity: -2,
         flags: W.and(F),
         group: Group::Jobs,
         since: SINCE_C,
         summary: "Postpones the next delivery of a job that takes longer",
         usages: &[usage(
-            &[text("id")],
-            "Integer: the retry time of the job in seconds, by which the delivery is postponed \
-             here and on the other nodes that have it. With RETRY 0 there is nothing to postpone: \
+            &[text("id"), integer("seconds").after("LEASE").optional()],
+            "Integer: the retry time of the job in seconds, or that of LEASE, by which the delivery \
+             is postponed here and on the other nodes that have it. With RETRY 0 there is nothing to postpone: \
              0, and the job stays where it is.",
         )],
         errors: &[
@@ -163,6 +178,8 @@ pub(super) static COMMANDS: &[Command] = &[
             "TOOLATE Half of job TTL already elapsed, you are no longer allowed to postpone the \
              next delivery.",
             "ACKED Job already acknowledged.",
+            SYNTAX,
+            LEASE,
         ],
     },
     Command {
@@ -197,7 +214,13 @@ pub(super) static COMMANDS: &[Command] = &[
                 text("queue").after("QUEUE").optional(),
                 one_of(
                     "state",
-                    &[word("wait-repl"), word("active"), word("queued"), word("acked")],
+                    &[
+                        word("wait-repl"),
+                        word("active"),
+                        word("queued"),
+                        word("acked"),
+                        word("delayed"),
+                    ],
                 )
                 .after("STATE")
                 .optional()
@@ -205,7 +228,8 @@ pub(super) static COMMANDS: &[Command] = &[
                 one_of("form", &[word("id"), word("all")]).after("REPLY").optional(),
             ],
             "Array of two: the cursor to go on with, 0 when all is scanned, and the IDs of the \
-             jobs, or with REPLY all what SHOW answers of them. STATE may stand more than once. \
+             jobs, or with REPLY all what SHOW answers of them. STATE may stand more than once; \
+             delayed are the active jobs that wait for the DELAY of their ADDJOB or NACK. \
              COUNT, 100 by default, is about how many jobs come at once; BUSYLOOP scans all in \
              one call. With REPLY all a call ends once its answer has 16 MiB, and the cursor goes \
              on.",

@@ -442,10 +442,12 @@ mod tests {
 
     /// What the C server says of its commands, as recorded: name, arity, flags.
     /// Those that differ on purpose, and how.
-    const DIFFERENT: [(&str, i8); 2] = [
+    const DIFFERENT: [(&str, i8); 3] = [
         // Both take what Redis 6 takes as well.
         ("auth", -2),
         ("hello", -1),
+        // Takes a LEASE.
+        ("working", -2),
     ];
 
     #[test]

@@ -99,6 +99,15 @@ fn assert_plain(frame: &[u8]) {
     assert!(!is_end_of_ask, "C nodes ask for jobs, not for none: {message:?}");
 }
 
+/// For how long a job is held, C nodes neither say nor read.
+fn forget_hold(frame: &mut [u8]) {
+    let (_, message) = bus::decode(frame).expect("engines send whole frames");
+    if matches!(message, Message::Queued { .. } | Message::Working { .. }) {
+        let number_at = frame.len() - 4;
+        frame[number_at..].fill(0);
+    }
+}
+
 /// Whether a link takes more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
@@ -311,6 +320,7 @@ impl Network {
         let (at, to, link) = (end.last_at, end.peer, end.peer_link);
         if self.plain.contains(&node) || self.plain.contains(&to) {
             bytes[RESERVED].fill(0);
+            forget_hold(&mut bytes);
             bytes = plain(bytes);
         }
         if self.echoes_percent > 0 && !WITHOUT_ECHO.iter().any(|kind| bytes[KIND] == *kind) {

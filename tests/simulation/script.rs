@@ -29,6 +29,7 @@
 //! > memory A 1                 its memory warning level
 //! > evict A 10                 evicts so many jobs, answers how many there were
 //! > noeviction A               maxmemory-policy noeviction
+//! > retry-from A delivery      what retries count from
 //! > flush A                    DEBUG FLUSHALL
 //! > disk A full                it takes no more; `works` again
 //! ```
@@ -60,7 +61,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use disque::base::ids::{ClientId, JobId};
-use disque::engine::config::{EngineConfig, Eviction};
+use disque::engine::config::{EngineConfig, Eviction, RetryFrom};
 use disque::proto::aof_record::{self, AofRecord};
 use disque::proto::quoting;
 use disque::proto::reply::Resp;
@@ -182,6 +183,15 @@ impl Player {
                 let room = (word(2) == "full").then_some(0);
                 let faults = Faults { room, ..Faults::default() };
                 self.sim.nodes[node_of(&word(1))].storage.disk.set_faults(faults);
+            }
+            "retry-from" => {
+                let now = self.sim.now(node_of(&word(1)));
+                let engine = &mut self.sim.nodes[node_of(&word(1))].engine;
+                let retry_from = match word(2).as_str() {
+                    "delivery" => RetryFrom::Delivery,
+                    _ => RetryFrom::Queue,
+                };
+                engine.set_config(now, EngineConfig { retry_from, ..engine.config().clone() });
             }
             "flush" => self.sim.flush(node_of(&word(1))),
             "meet" => self.sim.meet_all(),

@@ -4,6 +4,7 @@ use crate::base::ids::JobId;
 use crate::base::limits::COMMAND_SLICE;
 use crate::engine::Engine;
 use crate::engine::ack::{NewlyAcked, Removed};
+use crate::engine::arguments::Arguments;
 use crate::engine::command::{Call, CommandResult, EngineCommand, Outcome, row};
 use crate::engine::error::CommandError;
 
@@ -28,6 +29,8 @@ pub fn fastack(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
 /// How far a command with many IDs has come.
 #[derive(Debug, Default)]
 pub struct Ids {
+    /// How many IDs there are.
+    len: usize,
     /// IDs handled.
     done: usize,
     /// What will be answered.
@@ -40,22 +43,36 @@ pub(super) fn for_each_id(
     call: &Call<'_>,
     mut act: impl FnMut(&mut Engine, &JobId) -> bool,
 ) -> CommandResult {
+    let no_options = |mut arguments: Arguments<'_>| match arguments.next() {
+        Some(_) => Err(CommandError::BadId),
+        None => Ok(()),
+    };
+    for_each_id_as(engine, call, no_options, |engine, id, ()| act(engine, id))
+}
+
+/// As [`for_each_id`], as options say that stand behind the IDs. Every ID and every option is
+/// checked before any job is touched.
+pub(super) fn for_each_id_as<T: Copy>(
+    engine: &mut Engine,
+    call: &Call<'_>,
+    parse: impl Fn(Arguments<'_>) -> Result<T, CommandError>,
+    mut act: impl FnMut(&mut Engine, &JobId, T) -> bool,
+) -> CommandResult {
     let ids = call.args.from(1);
     let mut so_far = match engine.long_commands.remove(&call.client) {
         Some(LongCommand::Ids(so_far)) => so_far,
         _ => {
-            if ids.iter().any(|id| JobId::parse(id).is_none()) {
-                return Err(CommandError::BadId);
-            }
-            Ids::default()
+            let len = ids.iter().take_while(|id| JobId::parse(id).is_some()).count();
+            Ids { len, ..Ids::default() }
         }
     };
-    let end = ids.len().min(so_far.done + COMMAND_SLICE);
+    let options = parse(Arguments::new(call.args, 1 + so_far.len))?;
+    let end = so_far.len.min(so_far.done + COMMAND_SLICE);
     for index in so_far.done..end {
         let id = JobId::parse(&ids[index]).ok_or(CommandError::BadId)?;
-        so_far.count += i64::from(act(engine, &id));
+        so_far.count += i64::from(act(engine, &id, options));
     }
-    if end < ids.len() {
+    if end < so_far.len {
         so_far.done = end;
         engine.long_commands.insert(call.client, LongCommand::Ids(so_far));
         return Ok(Outcome::Again);

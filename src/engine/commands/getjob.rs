@@ -29,9 +29,10 @@ enum IfEmpty {
 /// A GETJOB: what it asks for, and how far it has come.
 pub struct GetJob {
     count_max: usize,
-    deadline: MonoMs,
+    pub deadline: MonoMs,
     if_empty: IfEmpty,
-    extras: Extras,
+    pub extras: Extras,
+    pub lease_secs: Option<u32>,
     /// Where the queue names begin, counted from the command's name.
     queues_at: usize,
     /// The rows of the slices before this one.
@@ -42,7 +43,8 @@ pub struct GetJob {
     found_in_pass: bool,
 }
 
-/// GETJOB [NOHANG] [TIMEOUT ms] [COUNT n] [WITHCOUNTERS] [WITHATTRS] FROM queue [queue ...]
+/// GETJOB [NOHANG] [TIMEOUT ms] [COUNT n] [WITHCOUNTERS] [WITHATTRS] [LEASE s] FROM queue
+/// [queue ...]
 /// -> array of `[queue, id, body]`, or a null array when there was none in time.
 ///
 /// The queues are tried in the order given, one job from each, again and again
@@ -110,7 +112,7 @@ fn fetch(
             _ => engine.queues.open(&names[at], engine.now.mono),
         };
         opened = Some((at, q));
-        if let Some(r) = engine.fetch_for_client(q) {
+        if let Some(r) = engine.fetch_for_client(q, getjob.lease_secs) {
             bytes += names[at].len() + engine.jobs[r].body.len();
             if getjob.extras.contains(Extras::ATTRIBUTES) {
                 bytes += engine.jobs.attributes(r).map_or(0, Attributes::byte_count);
@@ -134,7 +136,7 @@ fn none_found(engine: &mut Engine, call: &Call<'_>, getjob: &GetJob) -> CommandR
         return Err(CommandError::Leaving);
     }
     let names = call.args.from(getjob.queues_at);
-    engine.wait_for_jobs(call, &names, getjob.extras, getjob.deadline);
+    engine.wait_for_jobs(call, &names, getjob);
     Ok(Outcome::Blocked)
 }
 
@@ -152,6 +154,7 @@ impl GetJob {
             deadline: MonoMs::NEVER,
             if_empty: IfEmpty::Block,
             extras: Extras::NONE,
+            lease_secs: None,
             queues_at: 0,
             encoded: Blocks::default(),
             row_count: 0,
@@ -172,6 +175,8 @@ impl GetJob {
                 let count = parse_i64(arguments.value()?).filter(|count| *count > 0);
                 let count = count.ok_or(CommandError::Count)?;
                 getjob.count_max = usize::try_from(count).unwrap_or(usize::MAX);
+            } else if is(option, "lease") {
+                getjob.lease_secs = Some(arguments.named_number(1, CommandError::Lease)?);
             } else if is(option, "from") {
                 getjob.queues_at = arguments.position();
                 break;

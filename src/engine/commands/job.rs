@@ -6,6 +6,7 @@ use crate::base::wheel::Scheduled as _;
 use crate::engine::Engine;
 use crate::engine::ack::Removed;
 use crate::engine::ack_only::AckOnlyJob;
+use crate::engine::arguments::{Arguments, is};
 use crate::engine::command::{Call, CommandResult, EngineCommand, Outcome, row};
 use crate::engine::error::CommandError;
 use crate::engine::jobs::{JobRef, Nack};
@@ -14,7 +15,7 @@ use crate::engine::view::View;
 use crate::proto::bus::{Message, MessageFlags};
 use crate::proto::reply::ReplyWriter;
 
-use super::ack::for_each_id;
+use super::ack::{for_each_id, for_each_id_as};
 
 pub(in crate::engine) static COMMANDS: &[EngineCommand] = &[
     row("deljob", deljob),
@@ -130,13 +131,53 @@ pub fn deljob(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
 }
 
 /// ENQUEUE id [id ...] -> integer: how many active jobs went to their queue, paused or not.
+/// One that was given back for a while has been counted then.
 pub fn enqueue(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
-    for_each_id(engine, call, |engine, id| engine.enqueue_active(id, Nack::No))
+    for_each_id(engine, call, |engine, id| {
+        engine.find_active(id).is_some_and(|r| {
+            let nack = if engine.jobs[r].is_given_back() { Nack::Uncounted } else { Nack::No };
+            engine.enqueue(r, nack)
+        })
+    })
 }
 
-/// NACK id [id ...] -> integer: as ENQUEUE, and counted as not processed.
+/// What a NACK asks for beside.
+#[derive(Clone, Copy)]
+struct NackOptions {
+    delay_secs: u32,
+    nack: Nack,
+}
+
+/// NACK id [id ...] [DELAY s] [SILENT] -> integer: how many active jobs went to their queue, or
+/// wait for it; counted as not processed, unless SILENT. DELAY is in seconds, at most 32 bits.
+///
+/// What is neither an option nor an ID is -BADID, as in C, so that a library can tell. Nothing
+/// is done unless everything is valid.
 pub fn nack(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
-    for_each_id(engine, call, |engine, id| engine.enqueue_active(id, Nack::Yes))
+    for_each_id_as(engine, call, NackOptions::parse, |engine, id, options| {
+        engine.find_active(id).is_some_and(|r| match options.delay_secs {
+            0 => engine.enqueue(r, options.nack),
+            secs => engine.hold_after_nack(r, secs, options.nack),
+        })
+    })
+}
+
+impl NackOptions {
+    fn parse(mut arguments: Arguments<'_>) -> Result<Self, CommandError> {
+        let mut options = Self { delay_secs: 0, nack: Nack::Yes };
+        while let Some(option) = arguments.next() {
+            if is(option, "delay") {
+                options.delay_secs = arguments.named_number(0, CommandError::Delay)?;
+            } else if is(option, "silent") {
+                options.nack = Nack::Uncounted;
+            } else if JobId::parse(option).is_some() {
+                return Err(CommandError::IdBehindOptions);
+            } else {
+                return Err(CommandError::BadId);
+            }
+        }
+        Ok(options)
+    }
 }
 
 /// DEQUEUE id [id ...] -> integer: how many left their queue. They come back at their
@@ -146,18 +187,26 @@ pub fn dequeue(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
 }
 
 impl Engine {
-    fn enqueue_active(&mut self, id: &JobId, nack: Nack) -> bool {
-        self.jobs.find(id).is_some_and(|r| self.jobs[r].is_active() && self.enqueue(r, nack))
+    fn find_active(&self, id: &JobId) -> Option<JobRef> {
+        self.jobs.find(id).filter(|r| self.jobs[*r].is_active())
     }
 }
 
-/// WORKING id -> integer: the retry time, by which the next delivery is postponed here
-/// and on the other holders.
+/// WORKING id [LEASE s] -> integer: the retry time, or that of the lease, by which the next
+/// delivery is postponed here and on the other holders.
 ///
 /// Differs from C, which treats an acked job like a live one: -ACKED, as documented. And an
 /// at-most-once job that is queued stays queued: in C it leaves its queue, and nobody gets it.
 pub fn working(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     let id = id_argument(call)?;
+    let mut arguments = Arguments::new(call.args, 2);
+    let mut lease_secs = None;
+    while let Some(option) = arguments.next() {
+        if !is(option, "lease") {
+            return Err(CommandError::Syntax);
+        }
+        lease_secs = Some(arguments.named_number(1, CommandError::Lease)?);
+    }
     if engine.ack_only.contains(&id) {
         return Err(CommandError::Acked);
     }
@@ -168,13 +217,19 @@ pub fn working(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     if engine.is_past_half_of_ttl(r) {
         return Err(CommandError::TooLate);
     }
+    let mut secs = engine.jobs[r].retry_secs;
     if !engine.jobs[r].is_at_most_once() {
         engine.dequeue(r);
-        engine.postpone(r);
-        engine.tell_holders(r, MessageFlags::NONE, &Message::Working(id));
+        if let Some(lease_secs) = lease_secs.filter(|_| engine.jobs[r].is_active()) {
+            engine.lease(r, lease_secs);
+            secs = lease_secs;
+        } else {
+            engine.postpone(r);
+            let working = Message::Working { id, hold_secs: 0 };
+            engine.tell_holders(r, MessageFlags::NONE, &working);
+        }
     }
-    let retry_secs = engine.jobs[r].retry_secs;
-    engine.reply(call.client, call.resp).integer(i64::from(retry_secs));
+    engine.reply(call.client, call.resp).integer(i64::from(secs));
     Ok(Outcome::Done)
 }
 

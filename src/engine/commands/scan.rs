@@ -65,6 +65,8 @@ struct JobFilter {
     queue_at: Option<usize>,
     /// By number; none at all means any.
     states: [bool; STATE_NAMES.len()],
+    /// Active jobs that wait for a time of their own.
+    delayed: bool,
     form: JobForm,
 }
 
@@ -151,8 +153,11 @@ fn parse_jscan(args: Args<'_>) -> Result<Scan, CommandError> {
             range.value(&mut arguments)?;
         } else if is(option, "state") {
             let name = range.value(&mut arguments)?;
-            let number = STATE_NAMES.iter().position(|state| is(name, state));
-            filter.states[number.ok_or(CommandError::BadStateName)?] = true;
+            match STATE_NAMES.iter().position(|state| is(name, state)) {
+                Some(number) => filter.states[number] = true,
+                None if is(name, "delayed") => filter.delayed = true,
+                None => return Err(CommandError::BadStateName),
+            }
         } else if is(option, "reply") {
             let form = range.value(&mut arguments)?;
             filter.form = match () {
@@ -275,8 +280,10 @@ impl QueueFilter {
 
 impl JobFilter {
     fn matches(&self, view: View<'_>, args: Args<'_>, job: &Job) -> bool {
-        let any_state = self.states == [false; STATE_NAMES.len()];
+        let any_state = self.states == [false; STATE_NAMES.len()] && !self.delayed;
         self.queue_at.is_none_or(|at| *view.queues[job.queue].name == args[at])
-            && (any_state || self.states[usize::from(job.state().number())])
+            && (any_state
+                || self.states[usize::from(job.state().number())]
+                || self.delayed && job.is_delayed())
     }
 }

@@ -129,6 +129,22 @@ impl JobState {
 
 /// What is noted of a queued job, in the high half of its phase: a node lent it here.
 const QUEUED_AS_BORROWED: u8 = 1 << 4;
+/// For how long it has been queued is not known: its requeue time was set anew meanwhile.
+const QUEUED_FOR_UNKNOWN_TIME: u8 = 1 << 5;
+/// What is noted of an active job: this node holds it until its requeue time, see
+/// [`crate::engine::hold`].
+const ACTIVE_HELD: u8 = 1 << 4;
+/// It was given back, and that is counted: its next enqueue is silent.
+const ACTIVE_GIVEN_BACK: u8 = 1 << 5;
+
+/// Why a job is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeldFor {
+    /// A client gave it back for a while.
+    Delay,
+    /// A client has it for a while.
+    Work,
+}
 
 /// Attempts are counted to this; the wait between them stops growing before.
 pub const GC_ATTEMPTS_MAX: u8 = 10;
@@ -251,6 +267,39 @@ impl Job {
         self.is_queued() && self.phase & QUEUED_AS_BORROWED != 0
     }
 
+    /// Whether it has been queued here for at least a quarter of its retry time, or for a time
+    /// that is not known. So its next requeue may be close.
+    pub fn waited_long(&self, now: MonoMs) -> bool {
+        let quarter_ms = u64::from(self.retry_secs) * 250;
+        self.is_queued()
+            && !self.is_at_most_once()
+            && (self.phase & QUEUED_FOR_UNKNOWN_TIME != 0
+                || self.requeue_at.ms_since(now) <= 3 * quarter_ms)
+    }
+
+    /// Whether this node holds it until its requeue time.
+    pub fn is_held(&self) -> bool {
+        self.is_active() && self.phase & ACTIVE_HELD != 0
+    }
+
+    /// Why this node holds it, if it does.
+    pub fn held_for(&self) -> Option<HeldFor> {
+        let why = if self.is_given_back() { HeldFor::Delay } else { HeldFor::Work };
+        self.is_held().then_some(why)
+    }
+
+    /// Whether it was given back and waits since.
+    pub fn is_given_back(&self) -> bool {
+        self.is_active() && self.phase & ACTIVE_GIVEN_BACK != 0
+    }
+
+    /// Whether it waits for a time of its own before it goes to its queue: that of its producer,
+    /// or of the client that gave it back.
+    pub fn is_delayed(&self) -> bool {
+        self.may_be_queued()
+            && (!self.flags.contains(JobFlags::BROADCAST_QUEUED) || self.is_given_back())
+    }
+
     pub fn is_at_most_once(&self) -> bool {
         self.retry_secs == 0
     }
@@ -282,8 +331,36 @@ impl Job {
         self.side = 0;
     }
 
-    pub(super) fn note_borrowed(&mut self) {
+    pub(super) fn note_borrowed(&mut self, of_able: bool) {
         self.phase |= QUEUED_AS_BORROWED;
+        if !of_able {
+            self.phase |= QUEUED_FOR_UNKNOWN_TIME;
+        }
+    }
+
+    /// The requeue time of an active or queued job is set anew: a hold ends, and for how long the
+    /// job has been queued cannot be told from it any more.
+    pub(super) fn set_requeue_at(&mut self, at: MonoMs) {
+        self.requeue_at = at;
+        match self.state() {
+            JobState::Active => self.phase &= !ACTIVE_HELD,
+            JobState::Queued => self.phase |= QUEUED_FOR_UNKNOWN_TIME,
+            JobState::WaitRepl | JobState::Acked => {}
+        }
+    }
+
+    pub(super) fn note_held(&mut self, why: HeldFor) {
+        self.phase |= ACTIVE_HELD;
+        match why {
+            HeldFor::Delay => self.phase |= ACTIVE_GIVEN_BACK,
+            HeldFor::Work => self.phase &= !ACTIVE_GIVEN_BACK,
+        }
+    }
+
+    pub(super) fn forget_given_back(&mut self) {
+        if self.is_active() {
+            self.phase &= !ACTIVE_GIVEN_BACK;
+        }
     }
 
     /// The wait of a job that waits for copies.

@@ -6,7 +6,7 @@
 
 use crate::base::time::MonoMs;
 
-use super::{CopyWait, Job, JobFlags, JobRef, JobState, Jobs, NewJob};
+use super::{CopyWait, HeldFor, Job, JobFlags, JobRef, JobState, Jobs, NewJob};
 use crate::engine::node_set::NodeRef;
 
 /// Whether a job is enqueued because a client gave it back unprocessed.
@@ -14,6 +14,8 @@ use crate::engine::node_set::NodeRef;
 pub enum Nack {
     No,
     Yes,
+    /// It did, and that is not counted.
+    Uncounted,
 }
 
 /// Whether it is to be announced to the holders of a job that it was queued.
@@ -69,19 +71,23 @@ impl Jobs {
     /// An active job goes to its queue, and comes back at `retry_at` (`NEVER`: it does not).
     ///
     /// The first enqueue is silent, later ones are announced and count as a delivery; a
-    /// client's NACK is announced in any case, and counted as one.
+    /// client's NACK is announced in any case, and counted as one. After a NACK with a delay,
+    /// which was, the enqueue is silent again.
     ///
     /// # Panics
     /// When the job is not one that may be queued.
     pub fn queue(&mut self, r: JobRef, retry_at: MonoMs, nack: Nack) -> Announced {
         let job = &mut self.table[r];
         assert!(job.may_be_queued(), "an active job goes to its queue");
+        let was_given_back = job.is_given_back();
         enter_queue(job, retry_at);
         let announced = match nack {
             Nack::Yes => {
                 job.nack_count = job.nack_count.saturating_add(1);
                 Announced::Yes
             }
+            Nack::Uncounted => Announced::Yes,
+            Nack::No if was_given_back => Announced::No,
             Nack::No if job.flags.contains(JobFlags::BROADCAST_QUEUED) => {
                 job.delivery_count = job.delivery_count.saturating_add(1);
                 Announced::Yes
@@ -95,11 +101,12 @@ impl Jobs {
         announced
     }
 
-    /// A queued job is here because a node lent it.
-    pub fn note_borrowed(&mut self, r: JobRef) {
+    /// A queued job is here because a node lent it. If that is a C node, its own time for the
+    /// job goes on, and is not known.
+    pub fn note_borrowed(&mut self, r: JobRef, of_able: bool) {
         let job = &mut self.table[r];
         assert!(job.is_queued(), "a job that was lent is queued");
-        job.note_borrowed();
+        job.note_borrowed(of_able);
     }
 
     /// A job leaves its queue undelivered. Its time of requeue stays.
@@ -125,30 +132,41 @@ impl Jobs {
     pub fn postpone(&mut self, r: JobRef, retry_at: MonoMs) {
         let job = &mut self.table[r];
         assert!(!job.is_acked(), "an acked job does not come back");
-        job.requeue_at = retry_at;
+        job.set_requeue_at(retry_at);
+        job.forget_given_back();
         job.flags = job.flags.with(JobFlags::BROADCAST_WILLQUEUE);
         self.schedule(r);
     }
 
-    /// An active job is held until `at`; what its next enqueue is, stays.
-    pub fn hold(&mut self, r: JobRef, at: MonoMs) {
+    /// This node holds an active job until `at`, and holders are warned then.
+    pub fn hold(&mut self, r: JobRef, at: MonoMs, why: HeldFor) {
         let job = &mut self.table[r];
         assert!(job.is_active(), "an active job is held");
         job.requeue_at = at;
+        job.note_held(why);
+        job.flags = job.flags.with(JobFlags::BROADCAST_WILLQUEUE);
         self.schedule(r);
     }
 
-    /// An active job is held until `at`, and this node is the first to queue it then: the
+    /// An active job waits until `at`; what its next enqueue is, stays.
+    pub fn wait_until(&mut self, r: JobRef, at: MonoMs) {
+        let job = &mut self.table[r];
+        assert!(job.is_active(), "an active job waits");
+        job.set_requeue_at(at);
+        self.schedule(r);
+    }
+
+    /// An active job waits until `at`, and this node is the first to queue it then: the
     /// enqueue is silent.
-    pub fn hold_as_first(&mut self, r: JobRef, at: MonoMs) {
+    pub fn wait_as_first(&mut self, r: JobRef, at: MonoMs) {
         let job = &mut self.table[r];
         job.flags = job.flags.without(JobFlags::BROADCAST_QUEUED);
-        self.hold(r, at);
+        self.wait_until(r, at);
     }
 
     /// An active job will not be queued any more: it stays until its TTL is over.
     pub fn retire(&mut self, r: JobRef) {
-        self.hold(r, MonoMs::NEVER);
+        self.wait_until(r, MonoMs::NEVER);
     }
 
     /// The holders were warned of the next requeue.

@@ -80,6 +80,9 @@ impl MessageFlags {
     pub const INCR_DELIV: Self = Self(4);
     /// A NEEDJOBS that stays in force; see [`Abilities::STANDING_ASKS`].
     pub const STANDING: Self = Self(8);
+    /// A QUEUED because a client gave the job back, which is not counted; see
+    /// [`Abilities::HOLDS`].
+    pub const GIVEN_BACK: Self = Self(16);
 
     /// Whether all of `flags` are set.
     pub const fn contains(self, flags: Self) -> bool {
@@ -123,12 +126,15 @@ impl Abilities {
     pub const QUERY: Self = Self(4);
     /// It says with each heartbeat whether it knows the node that it is sent to, by this bit.
     pub const KNOWS_RECEIVER: Self = Self(1 << 14);
+    /// It reads the number of QUEUED and WORKING: for how many seconds the sender holds the job.
+    pub const HOLDS: Self = Self(128);
     /// It says with each heartbeat that its memory is short, by this bit: it gives way to nodes
     /// that have more. Far from the others, whose numbers are given in turn.
     pub const SHORT_OF_MEMORY: Self = Self(1 << 15);
 
     /// What this server can do.
-    pub const OURS: Self = Self::STANDING_ASKS.with(Self::ATTRIBUTES).with(Self::QUERY);
+    pub const OURS: Self =
+        Self::STANDING_ASKS.with(Self::ATTRIBUTES).with(Self::QUERY).with(Self::HOLDS);
 
     /// These, and others too.
     pub const fn with(self, others: Self) -> Self {

@@ -82,8 +82,13 @@ pub enum Message<'a> {
     GotJob(JobId),
     /// Put the job in its queue, after a delay.
     Enqueue { id: JobId, delay_secs: u32 },
-    /// I have put the job in its queue.
-    Queued(JobId),
+    /// I have put the job in its queue; or, with a number, a client gave it back and I hold it for
+    /// so many seconds.
+    Queued {
+        id: JobId,
+        /// 0 in messages of C nodes, which do not look at it.
+        hold_secs: u32,
+    },
     /// The job is acknowledged.
     SetAck {
         id: JobId,
@@ -104,8 +109,13 @@ pub enum Message<'a> {
     NeedJobs { queue: &'a [u8], count: u32 },
     /// Here are jobs you asked for; put them in their queue.
     YourJobs(YourJobs<'a>),
-    /// A consumer here is still at work on the job.
-    Working(JobId),
+    /// A consumer here is still at work on the job; or, with a number, I hold it for so many
+    /// seconds.
+    Working {
+        id: JobId,
+        /// 0 in messages of C nodes, which do not look at it.
+        hold_secs: u32,
+    },
     /// Pause the queue, or end its pause.
     Pause {
         queue: &'a [u8],
@@ -174,7 +184,7 @@ pub fn decode(frame: &[u8]) -> Result<(Header, Message<'_>), DecodeError> {
     Ok((header, message))
 }
 
-/// Takes a job ID and a number; the number means something in three of the types.
+/// Takes a job ID and a number; the number means something in five of the types.
 fn decode_job_message<'a>(
     reader: &mut Reader<'_>,
     number: u16,
@@ -182,12 +192,12 @@ fn decode_job_message<'a>(
     let message: fn(JobId, u32) -> Message<'a> = match number {
         kind::GOTJOB => |id, _| Message::GotJob(id),
         kind::ENQUEUE => |id, delay_secs| Message::Enqueue { id, delay_secs },
-        kind::QUEUED => |id, _| Message::Queued(id),
+        kind::QUEUED => |id, hold_secs| Message::Queued { id, hold_secs },
         kind::SETACK => |id, may_have| Message::SetAck { id, may_have },
         kind::WILLQUEUE => |id, _| Message::WillQueue(id),
         kind::GOTACK => |id, known| Message::GotAck { id, known: known != 0 },
         kind::DELJOB => |id, _| Message::DelJob(id),
-        kind::WORKING => |id, _| Message::Working(id),
+        kind::WORKING => |id, hold_secs| Message::Working { id, hold_secs },
         unknown => return Err(DecodeError::UnknownType(unknown)),
     };
     Ok(message(reader.job_id()?, reader.u32_be()?))
@@ -241,7 +251,9 @@ pub fn encode(out: &mut Vec<u8>, header: &Header, message: &Message<'_>) {
         Message::Enqueue { id, delay_secs } => {
             encode_job_message(out, header, kind::ENQUEUE, id, delay_secs);
         }
-        Message::Queued(id) => encode_job_message(out, header, kind::QUEUED, id, 0),
+        Message::Queued { id, hold_secs } => {
+            encode_job_message(out, header, kind::QUEUED, id, hold_secs);
+        }
         Message::SetAck { id, may_have } => {
             encode_job_message(out, header, kind::SETACK, id, may_have);
         }
@@ -250,7 +262,9 @@ pub fn encode(out: &mut Vec<u8>, header: &Header, message: &Message<'_>) {
             encode_job_message(out, header, kind::GOTACK, id, u32::from(known));
         }
         Message::DelJob(id) => encode_job_message(out, header, kind::DELJOB, id, 0),
-        Message::Working(id) => encode_job_message(out, header, kind::WORKING, id, 0),
+        Message::Working { id, hold_secs } => {
+            encode_job_message(out, header, kind::WORKING, id, hold_secs);
+        }
         Message::NeedJobs { queue, count } => {
             encode_queue(out, header, kind::NEEDJOBS, count, queue);
         }

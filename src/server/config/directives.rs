@@ -14,6 +14,7 @@ use super::{AppendFsync, Config, LogLevel, MaxmemoryPolicy, SyslogFacility};
 use crate::base::limits::CLIENT_PORT_MAX;
 use crate::base::memory;
 use crate::base::reason::reason;
+use crate::engine::config::RetryFrom;
 use crate::server::command_names::CommandNames;
 use crate::server::{Server, daemon, logger};
 
@@ -349,6 +350,20 @@ pub static SECTIONS: &[DirectiveGroup] = &[
             )
             .when_read(|config, _| CommandNames::new(&config.rename_commands).map(|_| ())),
         ],
+    },
+    DirectiveGroup {
+        title: "Jobs",
+        directives: &[row(
+            "retry-from",
+            ValueForm::Choice(RetryFrom::NAMES),
+            LIVE,
+            place!(retry_from),
+            "What the retry of a job counts from. With queue, as in C, it is the moment the job was \
+             queued: one that waited 50 of 60 seconds is delivered again 10 seconds after it was \
+             fetched. With delivery a client has the whole retry time, whatever the job waited; a \
+             job that waited for a quarter of it or longer costs one small message to each other \
+             node that has it.",
+        )],
     },
     DirectiveGroup {
         title: "Memory",

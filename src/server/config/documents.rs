@@ -12,8 +12,11 @@ const COMMENT_WIDTH: usize = 88;
 
 /// Lines of the sample file that differ from the defaults, which are those of the C server:
 /// they suit a server that is started by a service manager.
-const SAMPLE_LINES: [(&str, &str); 2] =
-    [("dir", "# dir \"/var/lib/disque\""), ("aof-restore-queues", "aof-restore-queues yes")];
+const SAMPLE_LINES: [(&str, &str); 3] = [
+    ("dir", "# dir \"/var/lib/disque\""),
+    ("retry-from", "retry-from delivery"),
+    ("aof-restore-queues", "aof-restore-queues yes"),
+];
 
 /// A configuration file to start from, with every directive explained.
 pub fn sample_file() -> String {

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 
 use super::{AppendFsync, LogLevel, MaxmemoryPolicy, OutputLimit, SyslogFacility};
 use crate::base::number;
+use crate::engine::config::RetryFrom;
 use crate::proto::quoting;
 
 /// Most addresses of one `bind`. C: CONFIG_BINDADDR_MAX.
@@ -532,5 +533,6 @@ choice_field! {
         Local3 = "local3", Local4 = "local4", Local5 = "local5", Local6 = "local6",
         Local7 = "local7";
     MaxmemoryPolicy: Acks = "acks", NoEviction = "noeviction";
+    RetryFrom: Queue = "queue", Delivery = "delivery";
     AppendFsync: Always = "always", EverySec = "everysec", No = "no";
 }

@@ -15,7 +15,7 @@ pub mod form;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use crate::engine::config::{Announce, EngineConfig, EnqueueAtLoad, Eviction};
+use crate::engine::config::{Announce, EngineConfig, EnqueueAtLoad, Eviction, RetryFrom};
 use crate::proto::aof_sum::SumPlace;
 
 /// Every setting of the server. A field is named as its directive, plus its unit.
@@ -53,6 +53,8 @@ pub struct Config {
     pub requirepass: Option<Vec<u8>>,
     /// Pairs of old and new name; an empty new name takes the command away.
     pub rename_commands: Vec<(Vec<u8>, Vec<u8>)>,
+
+    pub retry_from: RetryFrom,
 
     /// In bytes; 0 is no limit.
     pub maxmemory: u64,
@@ -122,6 +124,7 @@ impl Default for Config {
             dir: "./".into(),
             requirepass: None,
             rename_commands: Vec::new(),
+            retry_from: RetryFrom::Queue,
             maxmemory: 1024 * 1024 * 1024,
             maxmemory_policy: MaxmemoryPolicy::Acks,
             maxmemory_samples: 5,
@@ -167,6 +170,7 @@ impl Config {
                 MaxmemoryPolicy::Acks => Eviction::Acks,
                 MaxmemoryPolicy::NoEviction => Eviction::None,
             },
+            retry_from: self.retry_from,
             announce: Announce {
                 ip: self.cluster_announce_ip,
                 port: unless_0(self.cluster_announce_port),
