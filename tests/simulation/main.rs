@@ -101,6 +101,7 @@ fn a_cluster_keeps_its_promises() {
         !enough || sum.windy_duplicates * 1000 <= sum.windy_jobs,
         "duplicates are few: {sum:?}"
     );
+    assert!(!enough || sum.windy_early * 1000 <= sum.windy_holds, "held jobs wait: {sum:?}");
     assert!(!enough || sum.late_duplicates * 3 <= seeds().count(), "acks are kept: {sum:?}");
 }
 

@@ -1,12 +1,19 @@
 //! The producers and the consumers of a storm.
 
 use disque::base::ids::JobId;
+use disque::engine::config::RetryFrom;
 use disque::proto::reply::Resp;
 use disque::proto::reply_reader::Value;
 
-use super::story::{Adding, InHand, Wanted};
+use super::rest::know_each_other;
+use super::story::{Adding, Hold, InHand, Wanted};
 use super::{EXPIRY_ERROR_MS, IN_TIME_MS, QUEUES, Storm, Weather, words};
 use crate::node::State;
+
+/// Jobs are given back, and leases taken, for at most this.
+const LONGEST_HOLD_MS: u64 = 8000;
+/// In fair weather a job comes within this once it is due: consumers are there.
+const IN_FAIR_WEATHER_MS: u64 = 700;
 
 impl Storm {
     pub(super) fn add(&mut self) {
@@ -56,6 +63,8 @@ impl Storm {
 
     /// Every consumer waits for jobs, and acknowledges what it is done with.
     pub(super) fn consume(&mut self) {
+        // What came for the last GETJOBs has their leases.
+        self.collect();
         if self.consumers_are_here() {
             self.fetch();
         }
@@ -82,8 +91,19 @@ impl Storm {
                 let count = 1 + self.rng.below(3);
                 let timeout_ms = 1 + self.rng.below(3000);
                 let extras = self.with_attributes(n);
-                let line =
-                    format!("GETJOB TIMEOUT {timeout_ms} COUNT {count} {extras} FROM red green");
+                let lease = if self.gives_back_on(n) && self.rng.below(4) == 0 {
+                    // Where consumers are in time, they are so with their leases too.
+                    let is_patient = matches!(self.weather, Weather::Hazy | Weather::Stormy);
+                    let secs = if is_patient { 1 } else { 5 } + self.rng.below(4);
+                    self.leases_ms[n] = u64::from(secs) * 1000;
+                    format!("LEASE {secs} ")
+                } else {
+                    self.leases_ms[n] = 0;
+                    String::new()
+                };
+                let line = format!(
+                    "GETJOB TIMEOUT {timeout_ms} COUNT {count} {extras} {lease}FROM red green"
+                );
                 self.sim.send(n, client, words(&line));
             }
         }
@@ -115,6 +135,14 @@ impl Storm {
             _ => "ACKJOB",
         };
         let state = self.sim.state_of(n, &job.id);
+        let may_give_back = command == "ACKJOB"
+            && self.gives_back_on(n)
+            && state.as_deref() == Some("active")
+            && self.has_time(&job.id);
+        if may_give_back && self.rng.below(8) == 0 {
+            self.give_back(n, &job.id);
+            return;
+        }
         let client = self.sim.connect_client(n, Resp::V2);
         let id = String::from_utf8_lossy(&job.id).into_owned();
         self.sim.send(n, client, words(&format!("{command} {id}")));
@@ -128,8 +156,54 @@ impl Storm {
         match (command, reply) {
             ("ACKJOB", None) => story.may_be_acked = true,
             ("ACKJOB", Some(_)) => _ = story.acked_at.get_or_insert(now),
-            (_, Some(Value::Integer(_))) => story.put_back_at = now,
+            (_, Some(Value::Integer(_))) => {
+                story.put_back_at = now;
+                story.hold = None;
+            }
             _ => {}
+        }
+    }
+
+    /// Whether a node is one to which consumers give jobs back for a while.
+    fn gives_back_on(&self, n: usize) -> bool {
+        self.gives_back && self.healed_at.is_none() && !self.sim.network.is_plain(n)
+    }
+
+    /// Whether a job comes again, and does not end before it has come.
+    fn has_time(&self, id: &[u8]) -> bool {
+        self.stories[id].wanted.as_ref().is_some_and(|wanted| {
+            wanted.retry_ms > 0 && wanted.expires_at > self.sim.now_ms + LONGEST_HOLD_MS + 10_000
+        })
+    }
+
+    /// A consumer gives back a job that is active on a node, or asks for more time.
+    fn give_back(&mut self, n: usize, id: &[u8]) {
+        let secs = 1 + self.rng.below(LONGEST_HOLD_MS as u32 / 1000);
+        let may_wait = self.weather != Weather::Fair;
+        let (command, options, hold_secs) = match self.rng.below(5) {
+            0 => ("NACK", "SILENT".into(), 0),
+            1 => ("NACK", format!("SILENT DELAY {secs}"), secs),
+            2 if may_wait => ("WORKING", format!("LEASE {secs}"), secs),
+            _ => ("NACK", format!("DELAY {secs}"), secs),
+        };
+        let client = self.sim.connect_client(n, Resp::V2);
+        let line = format!("{command} {} {options}", String::from_utf8_lossy(id));
+        self.sim.send(n, client, words(&line));
+        let reply = self.sim.take_replies(n, client).pop().map(|(_, reply)| reply);
+        self.sim.disconnect_client(n, client);
+        if let Some(reply) = &reply {
+            self.check_finish(command, id, Some("active"), reply);
+        }
+        let now = self.sim.now_ms;
+        let story = self.stories.get_mut(id).expect("it was delivered");
+        if !matches!(reply, Some(Value::Error(_))) {
+            let until = now + u64::from(hold_secs) * 1000;
+            match hold_secs {
+                0 => story.hold = None,
+                _ => story.hold(Hold { since: now, until, is_delay: command == "NACK" }),
+            }
+            story.put_back_at = now;
+            story.put_backs += 1;
         }
     }
 
@@ -179,7 +253,7 @@ impl Storm {
                     let Value::Array(row) = row else { panic!("a row is an array: {row:?}") };
                     let Value::Bulk(id) = &row[1] else { panic!("an ID is a bulk: {row:?}") };
                     self.check_row(n, &row);
-                    self.delivered(id, at);
+                    self.delivered(n, id, at);
                 }
             }
         }
@@ -215,7 +289,8 @@ impl Storm {
         }
     }
 
-    fn delivered(&mut self, id: &[u8], at: u64) {
+    fn delivered(&mut self, n: usize, id: &[u8], at: u64) {
+        self.check_hold(id, at);
         let story = self.stories.entry(id.to_vec()).or_default();
         story.delivered_at.push(at);
         let told = format!("{} at {at}: {story:?}", id.escape_ascii());
@@ -227,8 +302,47 @@ impl Storm {
         let may_forget = self.enqueued_once && self.sim.may_forget_ends(from_ms);
         let once = id_says.is_at_least_once() || story.delivered_at.len() == 1 || may_forget;
         assert!(once, "at most once is once, {told}");
+        self.note_lease(n, id, at);
         let busy_ms = if self.healed_at.is_some() { 1 } else { self.busy_ms };
         let until = self.sim.now_ms + u64::from(self.rng.below(busy_ms));
         self.in_hand.push(InHand { id: id.to_vec(), until });
+    }
+
+    /// A job that is held comes no earlier than its time, but where its holders do not know each
+    /// other, and in fair weather no later.
+    fn check_hold(&mut self, id: &[u8], at: u64) {
+        let Some(story) = self.stories.get(id) else { return };
+        let told = format!("{} at {at}: {story:?}", id.escape_ascii());
+        let is_exact = self.weather == Weather::Fair && self.is_acting && story.put_backs > 0;
+        if let Some(hold) = story.hold.filter(|_| is_exact) {
+            assert!(at <= hold.until + IN_FAIR_WEATHER_MS, "a held job is not late, {told}");
+        }
+        if !story.comes_early(at) {
+            return;
+        }
+        if matches!(self.weather, Weather::Fair | Weather::Hazy) {
+            let copies = self.sim.survey();
+            let copies = copies.get(id).map_or(&[][..], Vec::as_slice);
+            assert!(!know_each_other(copies), "a held job waits, {told}, {copies:?}");
+        }
+        let story = self.stories.get_mut(id).expect("it was found");
+        story.early += 1;
+    }
+
+    /// The consumer of a node has a job for the time of its lease; or, where retries count from
+    /// the delivery, for three quarters of its retry, and a quarter less where it was lent.
+    fn note_lease(&mut self, n: usize, id: &[u8], at: u64) {
+        let story = self.stories.get_mut(id).expect("it was delivered");
+        let Some(wanted) = story.wanted.as_ref().filter(|wanted| wanted.retry_ms > 0) else {
+            return;
+        };
+        let from_delivery = self.sim.nodes[n].engine.config().retry_from == RetryFrom::Delivery;
+        let secured_ms = match self.leases_ms[n] {
+            0 if from_delivery => wanted.retry_ms / 2,
+            lease_ms => lease_ms,
+        };
+        if secured_ms > 0 {
+            story.hold(Hold { since: at, until: at + secured_ms, is_delay: false });
+        }
     }
 }

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 use disque::base::ids::{ClientId, NodeId};
 use disque::base::rng::Rng;
-use disque::engine::config::EngineConfig;
+use disque::engine::config::{EngineConfig, RetryFrom};
 use disque::proto::aof_sum::SumPlace;
 
 use crate::clock::Clock;
@@ -86,6 +86,10 @@ struct Storm {
     gone: Vec<NodeId>,
     /// The longest that a consumer takes for a job.
     busy_ms: u32,
+    /// Whether consumers give jobs back for a while or silently, and take leases.
+    gives_back: bool,
+    /// The lease of each node's last GETJOB, 0 for none.
+    leases_ms: Vec<u64>,
     /// When nodes were reset, and lost what they had.
     resets: Vec<(usize, u64)>,
     /// Some node was started with aof-enqueue-jobs-once, though nobody had planned its end.
@@ -94,6 +98,8 @@ struct Storm {
     /// not pass them on; or a way that was cut is not any more, and brings a copy whose job is
     /// over.
     risk_at: Option<u64>,
+    /// Whether consumers are there, as the weather has it, and nothing was made well yet.
+    is_acting: bool,
     /// From when on all is well.
     healed_at: Option<u64>,
     attributes: Attributes,
@@ -104,6 +110,7 @@ pub fn run(seed: u64) -> Tally {
     for _ in 0..STEPS {
         storm.act();
     }
+    storm.is_acting = false;
     storm.heal();
     storm.drain();
     storm.judge()
@@ -116,6 +123,7 @@ impl Storm {
         let config = EngineConfig {
             node_timeout_ms: NODE_TIMEOUT_MS,
             aof_sums: [SumPlace::Yes, SumPlace::Yes, SumPlace::No][rng.index(3)],
+            retry_from: [RetryFrom::Queue, RetryFrom::Delivery][rng.index(2)],
             ..EngineConfig::default()
         };
         let mut sim = Sim::new(seed, node_count, &config, AppendOnly::Yes);
@@ -141,8 +149,12 @@ impl Storm {
         if has_plain {
             let plain = rng.index(sim.nodes.len());
             sim.network.speak_plainly(plain);
+            let config = EngineConfig { retry_from: RetryFrom::Queue, ..config.clone() };
+            let now = sim.now(plain);
+            sim.nodes[plain].engine.set_config(now, config);
         }
         sim.meet_all();
+        let gives_back = rng.below(2) == 0;
         let busy_ms =
             if weather == Weather::Stormy { [IN_TIME_MS, 4000][rng.index(2)] } else { IN_TIME_MS };
         let count = usize::from(node_count);
@@ -161,9 +173,12 @@ impl Storm {
             leaving: vec![false; count],
             gone: Vec::new(),
             busy_ms,
+            gives_back,
+            leases_ms: vec![0; count],
             resets: Vec::new(),
             enqueued_once: false,
             risk_at: None,
+            is_acting: true,
             healed_at: None,
             attributes,
         };
@@ -219,7 +234,9 @@ impl Storm {
     fn judge(&self) -> Tally {
         let healed_at = self.healed_at.expect("all is well");
         let promised = self.stories.values().filter(|story| story.wanted.is_some()).count();
-        assert!(promised > 0, "a run without jobs shows nothing");
+        // Two nodes may be apart for all of a storm, and refuse every job.
+        let shows_something = promised > 0 || self.weather == Weather::Stormy;
+        assert!(shows_something, "a run without jobs shows nothing");
         let mut tally = Tally {
             trace: self.sim.trace,
             promised,
@@ -241,6 +258,8 @@ impl Storm {
                 Weather::Windy => {
                     tally.windy_jobs += 1;
                     tally.windy_duplicates += story.duplicates();
+                    tally.windy_holds += usize::from(story.hold.is_some());
+                    tally.windy_early += story.early;
                 }
                 Weather::Stormy if self.busy_ms <= IN_TIME_MS => {
                     tally.stormy_jobs += 1;

@@ -14,7 +14,7 @@ use super::{Storm, Weather};
 use crate::survey::Copy;
 
 /// What was sent before the consumers went has arrived after this.
-const UNDER_WAY_MS: u64 = 700;
+pub(super) const UNDER_WAY_MS: u64 = 700;
 /// A requeue that meets another one is settled within this.
 const SETTLED_MS: u64 = 700;
 /// A job is requeued no later than this after its retry: the spread, and messages that put
@@ -113,6 +113,6 @@ fn waits_twice(copies: &[Copy]) -> bool {
     copies.iter().filter(|copy| copy.is_queued()).count() > 1
 }
 
-fn know_each_other(copies: &[Copy]) -> bool {
+pub(super) fn know_each_other(copies: &[Copy]) -> bool {
     copies.iter().all(|copy| copies.iter().all(|other| copy.holders.contains(&other.node_id)))
 }

@@ -2,6 +2,11 @@
 
 use disque::base::ids::ClientId;
 
+use super::rest::UNDER_WAY_MS;
+
+/// Clocks go wrong by as much in the time of a hold.
+const CLOCK_ERROR_MS: u64 = 3;
+
 /// What a producer asked for.
 #[derive(Clone, Debug)]
 pub struct Wanted {
@@ -29,6 +34,16 @@ pub struct InHand {
     pub until: u64,
 }
 
+/// A time before which a job must not come.
+#[derive(Clone, Copy, Debug)]
+pub struct Hold {
+    /// When it was said.
+    pub since: u64,
+    pub until: u64,
+    /// By a NACK, which ends what was before, and not by a delivery or a lease.
+    pub is_delay: bool,
+}
+
 /// A job that a producer got an ID for, or that a consumer got.
 #[derive(Debug, Default)]
 pub struct Story {
@@ -37,6 +52,14 @@ pub struct Story {
     pub delivered_at: Vec<u64>,
     /// When a consumer last gave it back or said that it works on it.
     pub put_back_at: u64,
+    /// How often a consumer gave it back on purpose, and was answered that it comes again.
+    pub put_backs: usize,
+    /// What a delay or a lease says of its next delivery, if nothing is lost.
+    pub hold: Option<Hold>,
+    /// When the last of all delays and leases ends.
+    pub held_until: u64,
+    /// Deliveries before the end of a hold.
+    pub early: usize,
     /// When it was acknowledged first.
     pub acked_at: Option<u64>,
     /// A node died of an acknowledgement, and may have told others before.
@@ -50,12 +73,33 @@ impl Story {
         let wanted = self.wanted.as_ref().filter(|wanted| wanted.retry_ms > 0)?;
         let made_at = wanted.asked_at + wanted.delay_ms;
         let left_at = self.delivered_at.last().copied().unwrap_or(0).max(self.put_back_at);
-        Some(made_at.max(left_at) + wanted.retry_ms)
+        Some(made_at.max(left_at).max(self.held_until) + wanted.retry_ms)
     }
 
-    /// Deliveries beyond the first.
+    /// Deliveries beyond the first, and beyond those after it was given back.
     pub fn duplicates(&self) -> usize {
-        self.delivered_at.len().saturating_sub(1)
+        self.delivered_at.len().saturating_sub(1 + self.put_backs)
+    }
+
+    /// The job is held from now on. Of two holds at once either may stay, and one that began
+    /// while the word that the job was given back was under way may end by it.
+    pub fn hold(&mut self, hold: Hold) {
+        self.held_until = self.held_until.max(hold.until);
+        if self.put_backs > 0 && hold.since < self.put_back_at + UNDER_WAY_MS {
+            self.hold = None;
+            return;
+        }
+        let before = self
+            .hold
+            .filter(|before| hold.since < before.until && (before.is_delay || !hold.is_delay));
+        let until = before.map_or(hold.until, |before| before.until.min(hold.until));
+        self.hold = Some(Hold { until, ..hold });
+    }
+
+    /// Whether it comes at a time before the end of a hold that was known everywhere.
+    pub fn comes_early(&self, at: u64) -> bool {
+        self.hold
+            .is_some_and(|hold| at + CLOCK_ERROR_MS < hold.until && at > hold.since + UNDER_WAY_MS)
     }
 }
 
@@ -74,6 +118,10 @@ pub struct Tally {
     /// The same for runs in wind.
     pub windy_jobs: usize,
     pub windy_duplicates: usize,
+    /// Times that jobs were held, in runs in which links break and nothing else, and deliveries
+    /// before the end.
+    pub windy_holds: usize,
+    pub windy_early: usize,
     /// Deliveries of acknowledged jobs after all was well again, where a node had been
     /// stopped or had left.
     pub late_duplicates: usize,
@@ -90,6 +138,8 @@ impl Tally {
         self.stormy_duplicates += other.stormy_duplicates;
         self.windy_jobs += other.windy_jobs;
         self.windy_duplicates += other.windy_duplicates;
+        self.windy_holds += other.windy_holds;
+        self.windy_early += other.windy_early;
         self.late_duplicates += other.late_duplicates;
         self.with_attributes += other.with_attributes;
         self.without_theirs += other.without_theirs;
