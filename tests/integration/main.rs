@@ -17,6 +17,7 @@ mod damaged_commands;
 mod fairness;
 mod files;
 mod hangup;
+mod holds;
 mod hostile_bus;
 mod info;
 mod limits;

@@ -48,6 +48,19 @@ test('attributes', async () => {
   assert.equal(await client.call('ACKJOB', id), 1)
 })
 
+test('delays and leases', async () => {
+  const queue = 'held'
+  const id = await client.call('ADDJOB', queue, 'body', 0, 'RETRY', 60)
+  assert.deepEqual(await client.call('GETJOB', 'LEASE', 600, 'FROM', queue), [[queue, id, 'body']])
+  assert.equal(await client.call('WORKING', id, 'LEASE', 900), 900)
+  assert.equal(await client.call('NACK', id, 'DELAY', 300), 1)
+  assert.deepEqual(await client.call('JSCAN', 'STATE', 'delayed', 'QUEUE', queue), ['0', [id]])
+  await assert.rejects(client.call('NACK', id, 'DELAY', 'soon'), /^ReplyError: ERR DELAY time/)
+  assert.equal(await client.call('NACK', id, 'DELAY', 0, 'SILENT'), 1)
+  assert.deepEqual(await client.call('GETJOB', 'WITHCOUNTERS', 'FROM', queue),
+    [[queue, id, 'body', 'nacks', 1, 'additional-deliveries', 0]])
+})
+
 test('nothing there is null', async () => {
   assert.equal(await client.call('GETJOB', 'NOHANG', 'FROM', 'empty'), null)
   assert.equal(await client.call('GETJOB', 'TIMEOUT', 20, 'FROM', 'empty'), null)

@@ -54,6 +54,21 @@ for (const RESP of [undefined, 2, 3]) {
       assert.equal(await client.sendCommand(['ACKJOB', id]), 1)
     })
 
+    await t.test('delays and leases', async () => {
+      const held = `held-${queue}`
+      const id = await client.sendCommand(['ADDJOB', held, 'body', '0', 'RETRY', '60'])
+      assert.deepEqual(await client.sendCommand(['GETJOB', 'LEASE', '600', 'FROM', held]),
+        [[held, id, 'body']])
+      assert.equal(await client.sendCommand(['WORKING', id, 'LEASE', '900']), 900)
+      assert.equal(await client.sendCommand(['NACK', id, 'DELAY', '300']), 1)
+      assert.deepEqual(await client.sendCommand(['JSCAN', 'STATE', 'delayed', 'QUEUE', held]),
+        ['0', [id]])
+      await assert.rejects(client.sendCommand(['NACK', id, 'DELAY', 'soon']), /ERR DELAY time/)
+      assert.equal(await client.sendCommand(['NACK', id, 'DELAY', '0', 'SILENT']), 1)
+      assert.deepEqual(await client.sendCommand(['GETJOB', 'WITHCOUNTERS', 'FROM', held]),
+        [[held, id, 'body', 'nacks', 1, 'additional-deliveries', 0]])
+    })
+
     await t.test('nothing there is null', async () => {
       assert.equal(await client.sendCommand(['GETJOB', 'NOHANG', 'FROM', queue]), null)
       assert.equal(await client.sendCommand(['GETJOB', 'TIMEOUT', '20', 'FROM', queue]), null)

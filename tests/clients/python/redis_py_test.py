@@ -76,6 +76,20 @@ class RedisPy(unittest.TestCase):
         with self.assertRaisesRegex(redis.ResponseError, "^ATTR needs a name and a value$"):
             self.client.execute_command("ADDJOB", self.queue, b"body", 0, "ATTR", "type")
 
+    def test_delays_and_leases(self):
+        job_id = self.client.execute_command("ADDJOB", self.queue, b"body", 0, "RETRY", 60)
+        get = ("GETJOB", "LEASE", 600, "FROM", self.queue)
+        self.assertEqual(len(self.client.execute_command(*get)), 1)
+        self.assertEqual(self.client.execute_command("WORKING", job_id, "LEASE", 900), 900)
+        self.assertEqual(self.client.execute_command("NACK", job_id, "DELAY", 300), 1)
+        scan = ("JSCAN", "STATE", "delayed", "QUEUE", self.queue)
+        self.assertEqual(self.client.execute_command(*scan), [b"0", [job_id]])
+        with self.assertRaisesRegex(redis.ResponseError, "^DELAY time must be"):
+            self.client.execute_command("NACK", job_id, "DELAY", "soon")
+        self.assertEqual(self.client.execute_command("NACK", job_id, "DELAY", 0, "SILENT"), 1)
+        fetched = self.client.execute_command("GETJOB", "WITHCOUNTERS", "FROM", self.queue)
+        self.assertEqual(fetched[0][3:], [b"nacks", 1, b"additional-deliveries", 0])
+
     def test_every_kind_of_nothing_is_none(self):
         missing = "D-00000000-000000000000000000000000-0000"
         for command in (
