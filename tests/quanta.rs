@@ -137,7 +137,7 @@ fn a_flush_drops_what_was_there_when_it_began_however_fast_jobs_are_added() {
 fn a_long_command_lets_others_in_between() {
     let mut engine = engine("RETRY 60");
     let now = after_secs(0);
-    for command in ["JSCAN 0 COUNT 100000", "GETJOB NOHANG COUNT 100000 FROM q"] {
+    for command in ["JSCAN 0 COUNT 100000", "QPEEK q 100000", "GETJOB NOHANG COUNT 100000 FROM q"] {
         let answer = call(&mut engine, now, command);
         assert_eq!(answer.text.matches("D-aaaaaaaa-").count(), JOBS, "{command}");
         assert!(answer.calls >= JOBS / COMMAND_SLICE, "{} calls of {command}", answer.calls);
@@ -152,12 +152,78 @@ fn a_long_answer_is_told_a_piece_at_a_time() {
     for _ in 0..500 {
         call(&mut engine, now, &format!("ADDJOB q {body} 0"));
     }
-    for command in ["JSCAN 0 COUNT 100000 REPLY all", "GETJOB NOHANG COUNT 100000 FROM q"] {
+    let commands =
+        ["JSCAN 0 COUNT 100000 REPLY all", "QPEEK q -100000", "GETJOB NOHANG COUNT 100000 FROM q"];
+    for command in commands {
         let answer = call(&mut engine, now, command);
         assert_eq!(answer.text.matches(&body).count(), 500, "{command}");
         let len_max = SLICE_BYTES + 2 * body.len();
         assert!(answer.piece_len_max <= len_max, "{} by {command}", answer.piece_len_max);
     }
+}
+
+#[test]
+fn a_peek_shows_each_job_that_stays_once_and_in_order_whatever_comes_and_goes() {
+    for (count, direction) in [("100000", 1), ("-100000", -1), ("700", 1), ("-700", -1)] {
+        let mut engine = engine("RETRY 60");
+        let now = after_secs(0);
+        let ids = |text: &str| -> Vec<String> {
+            text.lines().filter(|line| line.starts_with("D-")).map(String::from).collect()
+        };
+        let all = ids(&call(&mut engine, now, "QPEEK q 100000").text);
+        assert_eq!(all.len(), JOBS);
+        let mut slice = 0;
+        let reader = ClientId { slot: 7, generation: 0 };
+        let peek = ["QPEEK", "q", count].map(String::from);
+        let mut outcome = Outcome::Again;
+        let mut told = Vec::new();
+        while outcome == Outcome::Again {
+            outcome = engine.call_words(now, reader, Resp::V2, &peek.iter().collect());
+            told.append(&mut engine.out.replies.bytes);
+            slice += 1;
+            if slice % 2 == 0 {
+                // Every other one of two hundred, far from the ends of the peeks of 700.
+                let gone = &all[2000 + slice * 100..][..100];
+                call(&mut engine, now, &format!("DELJOB {}", gone.join(" ")));
+                call(&mut engine, now, "ADDJOB q late 0");
+            }
+        }
+        let shown = ids(&String::from_utf8_lossy(&told));
+        let left = ids(&call(&mut engine, now, "QPEEK q 100000").text);
+        let mut expected: Vec<&String> = all.iter().filter(|id| left.contains(id)).collect();
+        let mut shown: Vec<&String> =
+            shown.iter().filter(|id| left.contains(id) && all.contains(id)).collect();
+        if direction < 0 {
+            shown.reverse();
+            expected.drain(..expected.len() - shown.len());
+        }
+        expected.truncate(shown.len());
+        assert!(shown == expected, "QPEEK q {count}");
+        let len: usize = count.trim_start_matches('-').parse().expect("a number");
+        assert!(shown.len() >= len.min(3000) - 10, "{} rows of {count}", shown.len());
+    }
+}
+
+#[test]
+fn queues_that_are_waited_for_are_visited_a_quantum_at_a_time() {
+    let now = after_secs(0);
+    let mut engine = Engine::new(EngineConfig::default(), NodeId([b'a'; 40]), [1; 32], now);
+    let peers = add_peers(&mut engine, now);
+    let names: Vec<String> = (0..3000).map(|n| format!("q{n}")).collect();
+    let getjob = format!("GETJOB FROM {}", names.join(" "));
+    assert!(call(&mut engine, now, &getjob).calls >= 2 * names.len() / COMMAND_SLICE);
+    let later = after_secs(5);
+    let mut asked = 0;
+    let mut more = More::Yes;
+    while more == More::Yes {
+        engine.out.frames.sends.clear();
+        more = engine.handle_timeout(later, QUANTUM);
+        let sent = engine.out.frames.sends.len();
+        // A NEEDJOBS for each queue, and some pings.
+        assert!(sent <= (QUANTUM + 10) * peers.len(), "{sent} messages in one call");
+        asked += sent;
+    }
+    assert!(asked >= 1000, "{asked} messages ask for jobs of the queues that were visited");
 }
 
 #[test]

@@ -95,7 +95,7 @@ pub const TIMER_QUANTUM: usize = 64;
 pub const BUS_PORT_OFFSET: u16 = 10_000;
 /// Highest client port that leaves room for the bus port.
 pub const CLIENT_PORT_MAX: u16 = u16::MAX - BUS_PORT_OFFSET;
-/// GETJOB fetches no further job once its reply has this many bytes.
+/// GETJOB fetches no further job, and QPEEK shows none, once the reply has this many bytes.
 pub const GETJOB_REPLY_MAX: usize = 64 * 1024 * 1024;
 /// Memory of one reply that a client of ours reads, in bytes: a GETJOB of the largest job
 /// and all others that fit beside it is half of that.

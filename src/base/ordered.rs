@@ -158,6 +158,39 @@ impl<T: Ordered> OrderedRefs<T> {
         true
     }
 
+    /// The references at and behind a key, from the lowest up.
+    pub fn iter_from(
+        &self,
+        table: &Table<T>,
+        prefix: u64,
+        key: &T::Key,
+    ) -> impl Iterator<Item = Ref<T>> + use<'_, T> {
+        let (index, position) = self.place_of(table, prefix, key);
+        let refs = self.chunks.range(index..).flat_map(|chunk| &chunk.refs);
+        refs.copied().skip(position)
+    }
+
+    /// The references below a key, from the highest down.
+    pub fn iter_below(
+        &self,
+        table: &Table<T>,
+        prefix: u64,
+        key: &T::Key,
+    ) -> impl Iterator<Item = Ref<T>> + use<'_, T> {
+        let (index, position) = self.place_of(table, prefix, key);
+        let own = self.chunks.get(index).map(|chunk| chunk.refs.range(..position));
+        let lower = self.chunks.range(..index).flat_map(|chunk| &chunk.refs);
+        lower.chain(own.into_iter().flatten()).rev().copied()
+    }
+
+    /// The chunk of a key, and how many of its references lie below the key.
+    fn place_of(&self, table: &Table<T>, prefix: u64, key: &T::Key) -> (usize, usize) {
+        match self.chunks_not_above(table, prefix, key).checked_sub(1) {
+            Some(index) => (index, self.position_in(index, table, key)),
+            None => (0, 0),
+        }
+    }
+
     fn push_only(&mut self, prefix: u64, at: Ref<T>) {
         if self.chunks.is_empty() {
             // Most queues never need a second chunk.
@@ -247,14 +280,16 @@ impl<T: Ordered> OrderedRefs<T> {
     /// The last chunk that does not lie above the item's key. Floors decide; only where
     /// the prefixes are equal the key of a chunk's first item is read.
     fn chunk_for(&self, table: &Table<T>, at: Ref<T>) -> Option<usize> {
-        let (key, prefix) = (table[at].key(), table[at].key_prefix());
-        let not_above = |chunk: &OrderedChunk<T>| {
+        let count = self.chunks_not_above(table, table[at].key_prefix(), &table[at].key());
+        if self.is_empty() { None } else { Some(count.saturating_sub(1)) }
+    }
+
+    fn chunks_not_above(&self, table: &Table<T>, prefix: u64, key: &T::Key) -> usize {
+        self.chunks.partition_point(|chunk| {
             chunk.floor < prefix
                 || chunk.floor == prefix
-                    && chunk.refs.front().is_some_and(|&first| table[first].key() <= key)
-        };
-        let count = self.chunks.partition_point(not_above);
-        if self.is_empty() { None } else { Some(count.saturating_sub(1)) }
+                    && chunk.refs.front().is_some_and(|&first| table[first].key() <= *key)
+        })
     }
 }
 
@@ -458,6 +493,14 @@ mod tests {
                 prop_assert!(order.iter().rev().eq(model.iter().rev().map(|&(_, _, at)| at)));
                 prop_assert_eq!(order.first(), model.first().map(|&(_, _, at)| at));
                 prop_assert_eq!(order.last(), model.last().map(|&(_, _, at)| at));
+                for (prefix, rest) in [(0, 0), (10, 1 << 31), (19, 7), (101, 150), (u64::MAX, 0)] {
+                    let is_below = |item: &&(u64, u32, _)| (item.0, item.1) < (prefix, rest);
+                    let (lower, upper): (Vec<_>, Vec<_>) = model.iter().partition(is_below);
+                    let from = order.iter_from(&table, prefix, &(prefix, rest));
+                    prop_assert!(from.eq(upper.iter().map(|&&(_, _, at)| at)));
+                    let below = order.iter_below(&table, prefix, &(prefix, rest));
+                    prop_assert!(below.eq(lower.iter().rev().map(|&&(_, _, at)| at)));
+                }
             }
         }
     }

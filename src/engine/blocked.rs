@@ -8,12 +8,17 @@
 //! a queue has waiters, other nodes are asked for jobs of that queue: all such queues are
 //! visited in turn.
 //!
+//! There may be a million queues in one GETJOB. The client joins their waiters some at a time,
+//! and waits from the first of them on: a job that comes to one that it has joined is its own, and
+//! ends the command between two slices. When its wait is over it leaves some at once and the others
+//! later. Until then it is among waiters although it does not wait, and is passed over there.
+//!
 //! A wait ends well in [`super::delivery`] (a job came) or [`super::replication`] (the
 //! copies are there). Here it ends otherwise: the time is over, the client hung up, the
 //! queues were flushed, or this node leaves the cluster.
 
 use core::ops::Bound;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::base::ids::ClientId;
 use crate::base::limits::COMMAND_SLICE;
@@ -21,18 +26,17 @@ use crate::base::time::MonoMs;
 use crate::proto::reply::Resp;
 use crate::proto::request::Args;
 
-use super::Engine;
 use super::command::Call;
 use super::commands::getjob::GetJob;
 use super::error::CommandError;
 use super::jobs::JobRef;
 use super::need_jobs::{Asking, Need};
 use super::queue::QueueRef;
+use super::{Engine, More};
 
-/// Queues with waiting clients for which other nodes are asked at a time.
-const WAITED_QUEUES_PER_VISIT: usize = 1000;
-/// Clients that a node which leaves turns away at a time.
-const WAITERS_PER_VISIT: usize = 1000;
+/// Queues with waiting clients for which other nodes are asked each time, and clients that a
+/// node which leaves turns away.
+const VISITS_MAX: usize = 1000;
 
 /// A place in line: smaller came first.
 pub type WaitOrder = u64;
@@ -48,13 +52,20 @@ pub enum Wait {
 /// A GETJOB that found nothing.
 #[derive(Debug)]
 pub struct JobsWait {
-    /// In the order given, each once.
-    pub queues: Box<[QueueRef]>,
+    /// In the order given, each once; those that it has joined so far.
+    pub queues: Vec<QueueRef>,
     pub order: WaitOrder,
     pub resp: Resp,
     pub extras: Extras,
     /// For how long the client is to have its job, if it says so.
     pub lease_secs: Option<u32>,
+}
+
+/// Whether a client still waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    No,
+    Yes,
 }
 
 /// What is answered of a job behind its queue, its ID and its body.
@@ -89,6 +100,10 @@ pub struct Blocked {
     waited_for: BTreeSet<QueueRef>,
     /// The slot of the queue that is visited next.
     visit_cursor: u32,
+    /// How many visits are due at once.
+    visits_due: usize,
+    /// Waits that are over, with the queues that are still to be left.
+    leaving: VecDeque<JobsWait>,
 }
 
 impl Blocked {
@@ -116,6 +131,14 @@ impl Blocked {
         }
         let earlier = self.waits.insert(client, (wait, deadline));
         assert!(earlier.is_none(), "a blocked client's pipeline does not run");
+    }
+
+    /// A client that waits for jobs waits for some more queues.
+    fn add_queues(&mut self, client: ClientId, queues: &[QueueRef]) {
+        self.waited_for.extend(queues);
+        if let Some((Wait::Jobs(wait), _)) = self.waits.get_mut(&client) {
+            wait.queues.extend(queues);
+        }
     }
 
     /// Ends a wait; `None` when the client does not wait.
@@ -172,15 +195,28 @@ impl Blocked {
         self.waited_for.contains(&q)
     }
 
-    /// Some of the queues that clients wait for; all have their turn.
-    fn next_waited_for(&mut self) -> Vec<QueueRef> {
+    /// The next of the queues that clients wait for; all have their turn.
+    fn next_waited_for(&mut self) -> Option<QueueRef> {
         let from = QueueRef::from_slot(self.visit_cursor);
-        let in_turn = self.waited_for.range(from..).chain(self.waited_for.range(..from));
-        let places: Vec<QueueRef> = in_turn.take(WAITED_QUEUES_PER_VISIT).copied().collect();
-        if let Some(last) = places.last() {
-            self.visit_cursor = last.slot() + 1;
-        }
-        places
+        let next = self.waited_for.range(from..).next().or(self.waited_for.first()).copied()?;
+        self.visit_cursor = next.slot() + 1;
+        Some(next)
+    }
+
+    /// Whether some queues are to be visited, or left, without delay.
+    pub fn has_more_to_do(&self) -> bool {
+        self.visits_due > 0 || !self.leaving.is_empty()
+    }
+
+    /// Whether a client that is among waiters still waits there.
+    pub fn is_over(&self, client: ClientId, order: WaitOrder) -> bool {
+        !self.leaving.is_empty()
+            && !matches!(self.wait(client), Some(Wait::Jobs(wait)) if wait.order == order)
+    }
+
+    /// Whether a wait that is over is still to leave a queue, for the invariants.
+    pub fn is_to_leave(&self, order: WaitOrder, q: QueueRef) -> bool {
+        self.leaving.iter().any(|wait| wait.order == order && wait.queues.contains(&q))
     }
 
     /// Panics unless the deadlines are those of the waits.
@@ -196,27 +232,15 @@ impl Blocked {
 
 impl Engine {
     /// Puts a client whose GETJOB found nothing among the waiters of each of its queues.
-    pub(super) fn wait_for_jobs(&mut self, call: &Call<'_>, names: &Args<'_>, getjob: &GetJob) {
+    pub(super) fn wait_for_jobs(&mut self, call: &Call<'_>, names: Args<'_>, getjob: &GetJob) {
         let order = self.blocked.next_place();
-        let mut queues: Vec<QueueRef> = Vec::new();
-        for name in names.iter() {
-            let q = self.queues.open(name, self.now.mono);
-            let queue = self.queues.revive(q, self.now.mono);
-            // One that is named twice is waited for once.
-            if queue.waiters.insert(order, call.client).is_none() {
-                queues.push(q);
-            }
-        }
+        let queues = self.join_queues(call.client, order, names);
         // For the rest of a long list the others are asked when it is visited.
-        for &q in queues.iter().take(COMMAND_SLICE) {
+        for &q in &queues {
             self.keep_asking(q);
         }
-        // A job may have come while the queues were gone through in slices.
-        for &q in &queues {
-            self.queues.mark_ready(q);
-        }
         let wait = JobsWait {
-            queues: queues.into(),
+            queues,
             order,
             resp: call.resp,
             extras: getjob.extras,
@@ -225,28 +249,77 @@ impl Engine {
         self.blocked.begin(call.client, Wait::Jobs(wait), getjob.deadline);
     }
 
+    /// Puts a client that waits for jobs among the waiters of more queues. `No` when it waits
+    /// no more.
+    pub(super) fn wait_for_more(&mut self, client: ClientId, names: Args<'_>) -> Waiting {
+        let Some(Wait::Jobs(wait)) = self.blocked.wait(client) else { return Waiting::No };
+        let queues = self.join_queues(client, wait.order, names);
+        self.blocked.add_queues(client, &queues);
+        Waiting::Yes
+    }
+
+    /// Puts a client among the waiters of some queues; returns those where it was not yet.
+    fn join_queues(
+        &mut self,
+        client: ClientId,
+        order: WaitOrder,
+        names: Args<'_>,
+    ) -> Vec<QueueRef> {
+        let mut queues: Vec<QueueRef> = Vec::new();
+        for name in names.iter() {
+            let q = self.queues.open(name, self.now.mono);
+            let queue = self.queues.revive(q, self.now.mono);
+            // One that is named twice is waited for once.
+            if queue.waiters.insert(order, client).is_none() {
+                queues.push(q);
+            }
+        }
+        // A job may have come while the queues were gone through in slices.
+        for &q in &queues {
+            self.queues.mark_ready(q);
+        }
+        queues
+    }
+
     /// A client hung up, waiting or in the middle of a long command.
     pub(super) fn on_client_gone(&mut self, client: ClientId) {
         self.long_commands.remove(&client);
         match self.blocked.end(client) {
-            Some(Wait::Jobs(wait)) => self.leave_queues(&wait),
+            Some(Wait::Jobs(wait)) => self.leave_queues(wait),
             Some(Wait::Copies(r)) => self.abandon_replication(r),
             None => {}
         }
     }
 
-    /// The end of a wait, answered or not: the client's next command may run.
+    /// The end of a wait, answered or not: the client's next command may run. One that is
+    /// between two slices comes back by itself.
     pub(super) fn resume(&mut self, client: ClientId) {
-        self.out.resumed.push(client);
+        if !self.long_commands.contains_key(&client) {
+            self.out.resumed.push(client);
+        }
     }
 
-    /// Takes a client out of the waiters of all its queues.
-    pub(super) fn leave_queues(&mut self, wait: &JobsWait) {
-        for &q in &wait.queues {
-            if let Some(queue) = self.queues[q].live_mut() {
-                queue.waiters.remove(&wait.order);
-            }
+    /// Takes a client out of the waiters of its queues; of very many, out of the rest later.
+    pub(super) fn leave_queues(&mut self, mut wait: JobsWait) {
+        let left_later = wait.queues.len().saturating_sub(COMMAND_SLICE);
+        for q in wait.queues.drain(left_later..) {
+            self.queues.leave(q, wait.order);
         }
+        if !wait.queues.is_empty() {
+            self.blocked.leaving.push_back(wait);
+        }
+    }
+
+    /// Takes a client that waits no more out of the waiters of one of its queues.
+    pub(super) fn leave_a_queue(&mut self) -> More {
+        let Some(wait) = self.blocked.leaving.front_mut() else { return More::No };
+        if let Some(q) = wait.queues.pop() {
+            self.queues.leave(q, wait.order);
+        }
+        if wait.queues.is_empty() {
+            self.blocked.leaving.pop_front();
+        }
+        More::Yes
     }
 
     /// A client's deadline has come.
@@ -259,11 +332,11 @@ impl Engine {
     fn give_up(&mut self, client: ClientId, error: Option<&CommandError>) {
         match self.blocked.end(client) {
             Some(Wait::Jobs(wait)) => {
-                self.leave_queues(&wait);
                 match error {
                     Some(error) => self.reply_error(client, wait.resp, error),
                     None => self.reply(client, wait.resp).null_array(),
                 }
+                self.leave_queues(wait);
             }
             Some(Wait::Copies(r)) => {
                 let resp = self.jobs.copy_wait(r).map_or(Resp::V2, |waiting| waiting.resp);
@@ -277,15 +350,21 @@ impl Engine {
 
     /// Every 100 ms: on a node that leaves, nobody waits any longer; elsewhere the
     /// queues with waiting clients ask other nodes for jobs. What was asked for the other
-    /// queues ends. If there are many, some are visited each time.
-    pub(super) fn visit_waiters(&mut self) {
-        if self.cluster.is_leaving() {
-            for _ in 0..WAITERS_PER_VISIT {
-                let Some(client) = self.blocked.any() else { break };
-                self.give_up(client, Some(&CommandError::Leaving));
-            }
-        }
-        for q in self.blocked.next_waited_for() {
+    /// queues ends. If there are many, some are visited each time, one after the other.
+    pub(super) fn begin_visits(&mut self) {
+        let clients = if self.cluster.is_leaving() { self.blocked.len() } else { 0 };
+        self.blocked.visits_due = (clients + self.blocked.waited_for.len()).min(VISITS_MAX);
+    }
+
+    /// Visits a client that is to be turned away, or a queue. `No` when none is due.
+    pub(super) fn visit_a_waiter(&mut self) -> More {
+        let Some(left) = self.blocked.visits_due.checked_sub(1) else { return More::No };
+        self.blocked.visits_due = left;
+        if self.cluster.is_leaving()
+            && let Some(client) = self.blocked.any()
+        {
+            self.give_up(client, Some(&CommandError::Leaving));
+        } else if let Some(q) = self.blocked.next_waited_for() {
             let queue = self.queues.get(q).and_then(|entry| entry.live());
             if queue.is_some_and(|queue| !queue.waiters.is_empty()) {
                 self.need_jobs(q, Need::ClientsWaiting);
@@ -293,7 +372,10 @@ impl Engine {
             } else if self.end_idle_ask(q) == Asking::No {
                 self.blocked.waited_for.remove(&q);
             }
+        } else {
+            self.blocked.visits_due = 0;
         }
+        More::Yes
     }
 }
 
@@ -302,10 +384,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queues_that_are_waited_for_are_visited_some_at_a_time_and_all_in_turn() {
+    fn queues_that_are_waited_for_are_all_visited_in_turn() {
         let queues: Vec<QueueRef> = (0..2500).map(QueueRef::from_slot).collect();
         let wait = JobsWait {
-            queues: queues.clone().into(),
+            queues: queues.clone(),
             order: 1,
             resp: Resp::V2,
             extras: Extras::NONE,
@@ -314,9 +396,7 @@ mod tests {
         let client = ClientId { slot: 1, generation: 0 };
         let mut blocked = Blocked::default();
         blocked.begin(client, Wait::Jobs(wait), MonoMs::NEVER);
-        let visits: Vec<Vec<QueueRef>> = (0..3).map(|_| blocked.next_waited_for()).collect();
-        assert!(visits.iter().all(|visit| visit.len() == WAITED_QUEUES_PER_VISIT));
-        let visited = visits.concat();
+        let visited: Vec<QueueRef> = (0..3000).filter_map(|_| blocked.next_waited_for()).collect();
         assert_eq!(visited[..2500], queues);
         assert_eq!(visited[2500..], queues[..500]);
     }

@@ -195,17 +195,22 @@ impl Engine {
 
     fn serve_queue(&mut self, q: QueueRef) {
         while let Some(queue) = self.queues.get(q).and_then(|entry| entry.live())
-            && let Some((_, &client)) = queue.waiters.first_key_value()
-            && let Some(r) = self.fetch_for_client(q, self.blocked.lease_secs(client))
+            && let Some((&order, &client)) = queue.waiters.first_key_value()
         {
+            if self.blocked.is_over(client, order) {
+                self.queues.leave(q, order);
+                continue;
+            }
+            let lease_secs = self.blocked.lease_secs(client);
+            let Some(r) = self.fetch_for_client(q, lease_secs) else { break };
             let Some(Wait::Jobs(wait)) = self.blocked.end(client) else {
                 unreachable!("a waiter of a queue waits for jobs");
             };
-            self.leave_queues(&wait);
             let (view, out) = self.view_and_out();
             let mut reply = out.replies.to(client, wait.resp);
             reply.array(1);
             view.write_row(&mut reply, r, wait.extras);
+            self.leave_queues(wait);
             self.resume(client);
             self.note_emptied(q);
         }

@@ -62,7 +62,9 @@ impl Engine {
         match flush.stage {
             Stage::Waiters(after) => {
                 let Some((client, order)) = self.blocked.next_waiting(after) else {
-                    return Some(Stage::Jobs(0));
+                    // Who was turned away leaves its queues, which go later.
+                    let more = self.leave_a_queue() == More::Yes;
+                    return Some(if more { flush.stage } else { Stage::Jobs(0) });
                 };
                 if order.is_some_and(|order| order <= flush.last_waiter) {
                     self.time_out(client);

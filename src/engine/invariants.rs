@@ -58,9 +58,10 @@ impl Engine {
                 queue.jobs.iter().map(|r| (self.jobs[r].ctime, self.jobs[r].id)).collect();
             assert!(keys.is_sorted(), "a queue is in order");
             for (order, client) in &queue.waiters {
+                let waits = matches!(self.blocked.wait(*client), Some(Wait::Jobs(w)) if w.order == *order && w.queues.contains(&q));
                 assert!(
-                    matches!(self.blocked.wait(*client), Some(Wait::Jobs(w)) if w.order == *order && w.queues.contains(&q)),
-                    "a waiter of a queue waits for the queue"
+                    waits || self.blocked.is_to_leave(*order, q),
+                    "a waiter of a queue waits for the queue, or is about to leave it"
                 );
             }
             assert!(

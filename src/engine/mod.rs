@@ -272,7 +272,8 @@ impl Engine {
     pub fn next_timeout(&self) -> MonoMs {
         let has_more_to_do = !self.ack_resend.is_over()
             || self.has_restored_to_announce()
-            || self.queues.has_more_to_lend();
+            || self.queues.has_more_to_lend()
+            || self.blocked.has_more_to_do();
         if has_more_to_do {
             return self.now.mono;
         }
@@ -343,6 +344,8 @@ impl Engine {
             } else if self.attributes_asked_at() <= now {
                 budget -= 1;
                 self.ask_for_some_attributes();
+            } else if self.visit_a_waiter() == More::Yes || self.leave_a_queue() == More::Yes {
+                budget -= 1;
             } else if !self.storage.is_loading()
                 && let Some(r) = self.jobs.pop_due(now, &mut budget)
             {
@@ -367,7 +370,7 @@ impl Engine {
     fn run_timer(&mut self, timer: Timer) {
         match timer {
             Timer::Cluster => self.with_cluster(Cluster::tick),
-            Timer::Waiters => self.visit_waiters(),
+            Timer::Waiters => self.begin_visits(),
             Timer::IdleQueues => {
                 let idle_ms = memory::idle_queue_ms(self.memory_level);
                 self.queues.drop_idle(self.now.mono, idle_ms, IDLE_QUEUES_PER_VISIT);

@@ -268,6 +268,13 @@ impl Queues {
         }
     }
 
+    /// Takes a client's place out of the waiters of a queue, if it is there.
+    pub fn leave(&mut self, q: QueueRef, order: WaitOrder) {
+        if let Some(queue) = self.table.get_mut(q).and_then(QueueEntry::live_mut) {
+            queue.waiters.remove(&order);
+        }
+    }
+
     /// The queues to serve, each once.
     pub fn take_ready(&mut self) -> Vec<QueueRef> {
         let ready = core::mem::take(&mut self.ready);

@@ -32,8 +32,8 @@ pub(super) static COMMANDS: &[Command] = &[
         summary: "Shows queued jobs and fetches none",
         usages: &[usage(
             &[text("queue"), integer("count")],
-            "Array of `[queue, id, body]`, oldest first, or newest first for a negative count. At \
-             most 16384 at once.",
+            "Array of `[queue, id, body]`, oldest first, or newest first for a negative count. No \
+             further job once the reply has 64 MiB.",
         )],
         errors: &[NOT_AN_INTEGER],
     },

@@ -80,6 +80,12 @@ impl<'a> Args<'a> {
         Self { bytes: self.bytes, ranges: self.ranges.get(index..).unwrap_or_default() }
     }
 
+    /// Gives the first of the arguments, no more than `count` of them.
+    pub fn up_to(self, count: usize) -> Self {
+        let end = count.min(self.ranges.len());
+        Self { bytes: self.bytes, ranges: self.ranges.get(..end).unwrap_or_default() }
+    }
+
     /// Gives the arguments one after another.
     pub fn iter(self) -> impl DoubleEndedIterator<Item = &'a [u8]> + ExactSizeIterator + Clone {
         self.ranges.iter().map(move |range| range.slice(self.bytes))

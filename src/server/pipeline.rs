@@ -222,7 +222,8 @@ impl Server {
                     match self.execute(&call) {
                         Ran::Done => *consumed += len,
                         Ran::Again { place } => {
-                            let busy = Busy { place, args: args.clone(), request_len: len };
+                            let busy =
+                                Busy { place, args: core::mem::take(&mut args), request_len: len };
                             if let Some(client) = self.client_mut(id) {
                                 client.busy = Some(Box::new(busy));
                             }

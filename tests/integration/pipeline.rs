@@ -46,6 +46,35 @@ fn a_thousand_pipelined_commands_are_answered_in_order() {
 }
 
 #[test]
+fn a_job_ends_a_getjob_that_joins_very_many_queues_and_what_is_behind_it_goes_on() {
+    let server = TestServer::start();
+    let (mut client, mut producer) = (server.client(), server.client());
+    let names: Vec<String> = (0..100_000).map(|n| format!("q{n}")).collect();
+    let words = ["GETJOB", "FROM"].into_iter().chain(names.iter().map(String::as_str));
+    let getjob = request(&words.map(str::as_bytes).collect::<Vec<_>>());
+    for queue in ["q0", "q300", "q99999"] {
+        client.send([&getjob, b"PING\r\n".as_slice()].concat());
+        // It waits there, and for most of the others not yet, or for all.
+        let waits =
+            |reply: &Value| matches!(reply, Value::Array(fields) if fields[9] == Value::Integer(1));
+        eventually(|| producer.call(&format!("QSTAT {queue}")), waits);
+        assert!(matches!(producer.call(&format!("ADDJOB {queue} body 0")), Value::Status(_)));
+        let Value::Array(rows) = client.reply() else { panic!("a job") };
+        assert!(matches!(&rows[..], [Value::Array(row)] if row[0] == bulk(queue)), "{rows:?}");
+        assert_eq!(client.reply(), status("PONG"));
+        // It is out of all of them before long, and another one waits there alone.
+        let is_left =
+            |reply: &Value| matches!(reply, Value::Array(fields) if fields[9] == Value::Integer(0));
+        for queue in ["q0", "q300", "q99999"] {
+            eventually(
+                || producer.call(&format!("QSTAT {queue}")),
+                |reply| *reply == Value::NullArray || is_left(reply),
+            );
+        }
+    }
+}
+
+#[test]
 fn commands_behind_a_blocking_one_wait_for_it() {
     let server = TestServer::start();
     let (mut client, mut producer) = (server.client(), server.client());

@@ -4,7 +4,7 @@ use crate::base::limits::{COMMAND_SLICE, GETJOB_REPLY_MAX, SLICE_BYTES};
 use crate::base::number::parse_i64;
 use crate::base::time::MonoMs;
 use crate::engine::arguments::{Arguments, deadline, is, queue_name};
-use crate::engine::blocked::Extras;
+use crate::engine::blocked::{Extras, Waiting};
 use crate::engine::command::{Call, CommandResult, EngineCommand, Outcome, row};
 use crate::engine::error::CommandError;
 use crate::engine::jobs::JobRef;
@@ -14,6 +14,7 @@ use crate::engine::view::View;
 use crate::engine::{Engine, More};
 use crate::proto::attributes::Attributes;
 use crate::proto::reply::{ReplyWriter, Resp};
+use crate::proto::request::Args;
 
 use super::{Blocks, LongCommand};
 
@@ -41,6 +42,8 @@ pub struct GetJob {
     /// Where the current pass over the queues goes on.
     next_queue: usize,
     found_in_pass: bool,
+    /// How many names, from the first on, the client waits for, once it waits.
+    waited_for: usize,
 }
 
 /// GETJOB [NOHANG] [TIMEOUT ms] [COUNT n] [WITHCOUNTERS] [WITHATTRS] [LEASE s] FROM queue
@@ -56,6 +59,9 @@ pub fn getjob(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
         Some(LongCommand::Answer(rest)) => return Ok(engine.send_block(call, rest)),
         _ => GetJob::parse(call, engine.now.mono)?,
     };
+    if getjob.waited_for > 0 {
+        return Ok(wait_on(engine, call, getjob));
+    }
     let mut fetched = core::mem::take(&mut engine.fetched);
     let more = fetch(engine, call, &mut getjob, &mut fetched);
     let outcome = if more == More::Yes {
@@ -63,7 +69,7 @@ pub fn getjob(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
         engine.long_commands.insert(call.client, LongCommand::GetJob(getjob));
         Ok(Outcome::Again)
     } else if getjob.row_count + fetched.len() == 0 {
-        none_found(engine, call, &getjob)
+        none_found(engine, call, getjob)
     } else {
         engine.reply(call.client, call.resp).array(getjob.row_count + fetched.len());
         if getjob.row_count > 0 {
@@ -127,7 +133,7 @@ fn fetch(
     More::Yes
 }
 
-fn none_found(engine: &mut Engine, call: &Call<'_>, getjob: &GetJob) -> CommandResult {
+fn none_found(engine: &mut Engine, call: &Call<'_>, mut getjob: GetJob) -> CommandResult {
     if getjob.if_empty == IfEmpty::Answer {
         engine.reply(call.client, call.resp).null_array();
         return Ok(Outcome::Done);
@@ -135,9 +141,18 @@ fn none_found(engine: &mut Engine, call: &Call<'_>, getjob: &GetJob) -> CommandR
     if engine.cluster.is_leaving() {
         return Err(CommandError::Leaving);
     }
-    let names = call.args.from(getjob.queues_at);
-    engine.wait_for_jobs(call, &names, getjob);
-    Ok(Outcome::Blocked)
+    let names = getjob.take_names(call);
+    engine.wait_for_jobs(call, names, &getjob);
+    Ok(getjob.blocks(engine, call))
+}
+
+/// Waits for more of the names, unless the wait is over by now: then it was answered.
+fn wait_on(engine: &mut Engine, call: &Call<'_>, mut getjob: GetJob) -> Outcome {
+    let names = getjob.take_names(call);
+    match engine.wait_for_more(call.client, names) {
+        Waiting::Yes => getjob.blocks(engine, call),
+        Waiting::No => Outcome::Done,
+    }
 }
 
 /// Writes a row for each of these jobs.
@@ -160,6 +175,7 @@ impl GetJob {
             row_count: 0,
             next_queue: 0,
             found_in_pass: false,
+            waited_for: 0,
         };
         let mut arguments = Arguments::new(call.args, 1);
         while let Some(option) = arguments.next() {
@@ -191,6 +207,22 @@ impl GetJob {
             queue_name(name)?;
         }
         Ok(getjob)
+    }
+
+    /// The names that the client waits for next.
+    fn take_names<'a>(&mut self, call: &Call<'a>) -> Args<'a> {
+        let names = call.args.from(self.queues_at + self.waited_for).up_to(COMMAND_SLICE);
+        self.waited_for += names.len();
+        names
+    }
+
+    /// The client waits for the names so far; the others come in the next slices.
+    fn blocks(self, engine: &mut Engine, call: &Call<'_>) -> Outcome {
+        if self.queues_at + self.waited_for == call.args.len() {
+            return Outcome::Blocked;
+        }
+        engine.long_commands.insert(call.client, LongCommand::GetJob(self));
+        Outcome::Again
     }
 
     /// Encodes the rows of a slice, to be sent when it is known how many there are.
@@ -227,20 +259,142 @@ mod tests {
         format!("GETJOB{options} FROM").split(' ').map(String::from).chain(queues).collect()
     }
 
+    const CLIENT: ClientId = ClientId { slot: 1, generation: 0 };
+
+    fn add(engine: &mut Engine, queue: &str) {
+        let addjob = ["ADDJOB", queue, "body", "0"].map(String::from);
+        assert_eq!(run(engine, NOW, 2, &addjob), Outcome::Done);
+    }
+
+    /// Runs a GETJOB to its end, doing something before each of its slices, which count from 1.
+    fn run_slices(
+        engine: &mut Engine,
+        getjob: &[String],
+        mut before: impl FnMut(&mut Engine, usize),
+    ) -> Outcome {
+        for slice in 1.. {
+            before(engine, slice);
+            engine.check_invariants();
+            let outcome = run(engine, NOW, 1, getjob);
+            engine.check_invariants();
+            if outcome != Outcome::Again {
+                return outcome;
+            }
+        }
+        unreachable!("a command has an end")
+    }
+
+    /// How many times each of these texts is in what clients were sent.
+    fn told<const N: usize>(engine: &Engine, texts: [&str; N]) -> [usize; N] {
+        let all = String::from_utf8_lossy(&engine.out.replies.bytes);
+        texts.map(|text| all.matches(text).count())
+    }
+
     #[test]
-    fn a_job_that_comes_while_many_queues_are_gone_through_is_delivered() {
+    fn a_job_that_comes_between_any_two_slices_to_any_of_many_queues_is_delivered() {
+        // Three slices to look into the queues, and three to wait for them.
+        for queue in ["q0", "q300", "q767"] {
+            for slice in 1..8 {
+                let mut engine = new_engine();
+                let getjob = long_getjob("");
+                let outcome = run_slices(&mut engine, &getjob, |engine, number| {
+                    if number == slice {
+                        add(engine, queue);
+                    }
+                });
+                let is_between = engine.out.resumed.is_empty();
+                let expected = if is_between { Outcome::Done } else { Outcome::Blocked };
+                if slice == 7 {
+                    assert_eq!(outcome, Outcome::Blocked, "no slice is the seventh");
+                    add(&mut engine, queue);
+                } else {
+                    assert_eq!(outcome, expected, "{queue} before slice {slice}");
+                }
+                assert_eq!(told(&engine, [&format!("\r\n{queue}\r\n$40\r\n"), "*3\r\n"]), [1, 1]);
+                assert_eq!(engine.blocked_count(), 0);
+                while engine.handle_timeout(NOW, 1) == More::Yes {
+                    engine.check_invariants();
+                }
+                // Whoever comes next waits behind nobody.
+                let next = ["GETJOB", "FROM", "q0", "q300", "q767"].map(String::from);
+                assert_eq!(run(&mut engine, NOW, 3, &next), Outcome::Blocked);
+                add(&mut engine, queue);
+                assert_eq!(told(&engine, ["*3\r\n"]), [2]);
+            }
+        }
+    }
+
+    #[test]
+    fn who_has_left_some_of_many_queues_is_passed_over_in_the_others() {
         let mut engine = new_engine();
         let getjob = long_getjob("");
-        assert_eq!(run(&mut engine, NOW, 1, &getjob), Outcome::Again);
-        let addjob = ["ADDJOB", "q0", "body", "0"].map(String::from);
-        assert_eq!(run(&mut engine, NOW, 2, &addjob), Outcome::Done);
-        let mut outcome = Outcome::Again;
-        while outcome == Outcome::Again {
-            outcome = run(&mut engine, NOW, 1, &getjob);
+        assert_eq!(run_slices(&mut engine, &getjob, |_, _| {}), Outcome::Blocked);
+        add(&mut engine, "q700");
+        assert_eq!(told(&engine, ["*3\r\n"]), [1]);
+        assert_ne!(engine.next_timeout(), MonoMs::NEVER);
+        let next = ["GETJOB", "FROM", "q1"].map(String::from);
+        assert_eq!(run(&mut engine, NOW, 3, &next), Outcome::Blocked);
+        for queue in ["q0", "q1"] {
+            add(&mut engine, queue);
+            engine.check_invariants();
         }
-        assert_eq!(outcome, Outcome::Blocked);
-        assert_eq!(engine.out.resumed, [ClientId { slot: 1, generation: 0 }]);
+        assert_eq!(told(&engine, ["*3\r\n"]), [2], "one is served, and one job stays");
+        let left = run_slices(&mut engine, &getjob, |_, _| {});
+        assert_eq!((left, told(&engine, ["*3\r\n"])), (Outcome::Done, [3]));
         engine.check_invariants();
+    }
+
+    #[test]
+    fn many_queues_are_joined_and_left_some_at_a_time() {
+        let mut engine = new_engine();
+        let getjob = long_getjob(" TIMEOUT 1000");
+        let waiters = |engine: &Engine| {
+            engine
+                .queues
+                .iter()
+                .filter(|(_, entry)| entry.live().is_some_and(|queue| !queue.waiters.is_empty()))
+                .count()
+        };
+        let mut before = 0;
+        let outcome = run_slices(&mut engine, &getjob, |engine, _| {
+            assert!(waiters(engine) - before <= COMMAND_SLICE);
+            before = waiters(engine);
+        });
+        assert_eq!((outcome, waiters(&engine)), (Outcome::Blocked, 3 * COMMAND_SLICE));
+        let later = Now { wall: NOW.wall.plus_ms(1000), mono: NOW.mono.plus_ms(1000) };
+        let mut before = waiters(&engine) - COMMAND_SLICE;
+        while engine.handle_timeout(later, 10) == More::Yes {
+            assert!(before.saturating_sub(waiters(&engine)) <= 10);
+            before = waiters(&engine);
+            engine.check_invariants();
+        }
+        assert_eq!((waiters(&engine), told(&engine, ["*-1\r\n"])), (0, [1]));
+        // A flush waits for those who leave.
+        assert_eq!(run_slices(&mut engine, &long_getjob(""), |_, _| {}), Outcome::Blocked);
+        while engine.flush(later, ClientId { slot: 3, generation: 0 }, 10) == More::Yes {}
+        assert_eq!((engine.queue_count(), engine.blocked_count()), (0, 0));
+    }
+
+    #[test]
+    fn a_wait_for_many_queues_ends_between_two_slices() {
+        let mut engine = new_engine();
+        let getjob = long_getjob(" TIMEOUT 1000");
+        let later = Now { wall: NOW.wall.plus_ms(1000), mono: NOW.mono.plus_ms(1000) };
+        let outcome = run_slices(&mut engine, &getjob, |engine, slice| {
+            if slice == 5 {
+                while engine.handle_timeout(later, 64) == More::Yes {}
+            }
+        });
+        assert_eq!((outcome, told(&engine, ["*-1\r\n"])), (Outcome::Done, [1]));
+        assert_eq!((engine.blocked_count(), engine.out.resumed.len()), (0, 0));
+        for _ in 0..5 {
+            run(&mut engine, NOW, 1, &getjob);
+        }
+        engine.client_gone(NOW, CLIENT);
+        while engine.handle_timeout(later, 64) == More::Yes {}
+        engine.check_invariants();
+        add(&mut engine, "q0");
+        assert_eq!(told(&engine, ["*3\r\n"]), [0], "nobody waits");
     }
 
     #[test]

@@ -52,6 +52,7 @@ pub enum LongCommand {
     Ids(ack::Ids),
     GetJob(getjob::GetJob),
     Scan(scan::Scan),
+    Peek(queue::Peek),
     Flush(Flush),
     /// The rest of an answer whose beginning is sent.
     Answer(Blocks),

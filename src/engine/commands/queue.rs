@@ -1,17 +1,20 @@
 //! Commands on queues: QLEN, QPEEK, QSTAT, PAUSE.
 
-use crate::base::limits::{COMMAND_SLICE, GETJOB_REPLY_MAX};
+use crate::base::limits::{COMMAND_SLICE, GETJOB_REPLY_MAX, SLICE_BYTES};
 use crate::base::number::parse_i64;
-use crate::engine::Engine;
+use crate::base::ordered::Ordered;
 use crate::engine::arguments::{is, queue_name};
 use crate::engine::blocked::Extras;
 use crate::engine::command::{Call, CommandResult, EngineCommand, Outcome, row};
 use crate::engine::error::CommandError;
-use crate::engine::jobs::JobRef;
+use crate::engine::jobs::{Job, JobRef};
 use crate::engine::queue::{Pause, QueueRef};
 use crate::engine::view::View;
+use crate::engine::{Engine, More};
 use crate::proto::bus::{Message, MessageFlags};
-use crate::proto::reply::ReplyWriter;
+use crate::proto::reply::{ReplyWriter, Resp};
+
+use super::{Blocks, LongCommand};
 
 pub(in crate::engine) static COMMANDS: &[EngineCommand] =
     &[row("qlen", qlen), row("qpeek", qpeek), row("qstat", qstat), row("pause", pause)];
@@ -23,41 +26,95 @@ pub fn qlen(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     Ok(Outcome::Done)
 }
 
+/// A QPEEK: what it asks for, and how far it has come.
+pub struct Peek {
+    rows_max: usize,
+    direction: Direction,
+    /// The key of the last job that was seen. What is queued or fetched between two slices
+    /// neither repeats a job nor leaves one out that was there all the time.
+    last: Option<<Job as Ordered>::Key>,
+    encoded: Blocks,
+    row_count: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    OldestFirst,
+    NewestFirst,
+}
+
 /// QPEEK queue count -> array of `[queue, id, body]`, oldest first; newest first for a
 /// negative count. Nothing is fetched.
 ///
-/// Differs from C: at most [`PEEK_ROWS_MAX`] rows and [`GETJOB_REPLY_MAX`] bytes, because a
-/// huge count must not stall others.
+/// Differs from C: no further row once there are [`GETJOB_REPLY_MAX`] bytes, and others have
+/// their turn meanwhile.
 pub fn qpeek(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
-    let count = parse_i64(&call.args[2]).ok_or(CommandError::NotAnInteger)?;
-    let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
-    let (view, out) = engine.view_and_out();
-    let mut reply = out.replies.to(call.client, call.resp);
-    let Some(queue) = view.queues.find_live(&call.args[1]) else {
-        reply.array(0);
-        return Ok(Outcome::Done);
+    let mut peek = match engine.long_commands.remove(&call.client) {
+        Some(LongCommand::Peek(peek)) => peek,
+        Some(LongCommand::Answer(rest)) => return Ok(engine.send_block(call, rest)),
+        _ => Peek::parse(call)?,
     };
-    let wanted = wanted.min(PEEK_ROWS_MAX);
-    let mut bytes = 0;
-    let mut fits = |r: &JobRef| {
-        let is_within = bytes < GETJOB_REPLY_MAX;
-        bytes += call.args[1].len() + view.jobs[*r].body.len();
-        is_within
-    };
-    let rows: Vec<JobRef> = if count < 0 {
-        queue.jobs.iter().rev().take(wanted).take_while(&mut fits).collect()
-    } else {
-        queue.jobs.iter().take(wanted).take_while(&mut fits).collect()
-    };
-    reply.array(rows.len());
-    for r in rows {
-        view.write_row(&mut reply, r, Extras::NONE);
+    if peek.look_on(engine.view(), call) == More::Yes {
+        engine.long_commands.insert(call.client, LongCommand::Peek(peek));
+        return Ok(Outcome::Again);
     }
-    Ok(Outcome::Done)
+    engine.reply(call.client, call.resp).array(peek.row_count);
+    Ok(engine.send_block(call, peek.encoded))
 }
 
-/// Rows of one QPEEK, which is answered in one piece.
-const PEEK_ROWS_MAX: usize = 64 * COMMAND_SLICE;
+impl Peek {
+    fn parse(call: &Call<'_>) -> Result<Self, CommandError> {
+        let count = parse_i64(&call.args[2]).ok_or(CommandError::NotAnInteger)?;
+        Ok(Self {
+            rows_max: usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX),
+            direction: if count < 0 { Direction::NewestFirst } else { Direction::OldestFirst },
+            last: None,
+            encoded: Blocks::default(),
+            row_count: 0,
+        })
+    }
+
+    /// Goes on behind the job that was seen last.
+    fn look_on(&mut self, view: View<'_>, call: &Call<'_>) -> More {
+        let Some(queue) = view.queues.find_live(&call.args[1]) else { return More::No };
+        let (jobs, table, resp) = (&queue.jobs, view.jobs.table(), call.resp);
+        match (self.direction, self.last) {
+            (Direction::OldestFirst, None) => self.take_slice(view, resp, jobs.iter()),
+            (Direction::NewestFirst, None) => self.take_slice(view, resp, jobs.iter().rev()),
+            (Direction::OldestFirst, Some(last)) => {
+                let rows = jobs.iter_from(table, last.0, &last);
+                self.take_slice(view, resp, rows.skip_while(|r| view.jobs[*r].key() == last))
+            }
+            (Direction::NewestFirst, Some(last)) => {
+                self.take_slice(view, resp, jobs.iter_below(table, last.0, &last))
+            }
+        }
+    }
+
+    fn take_slice(
+        &mut self,
+        view: View<'_>,
+        resp: Resp,
+        rows: impl Iterator<Item = JobRef>,
+    ) -> More {
+        let slice_bytes_max = self.encoded.byte_count() + SLICE_BYTES;
+        for (place, r) in rows.enumerate() {
+            let bytes = self.encoded.byte_count();
+            if self.row_count == self.rows_max || bytes >= GETJOB_REPLY_MAX {
+                return More::No;
+            }
+            if place == COMMAND_SLICE || bytes >= slice_bytes_max {
+                return More::Yes;
+            }
+            self.encoded.append(|block| {
+                view.write_row(&mut ReplyWriter::new(block, resp), r, Extras::NONE);
+            });
+            self.last = Some(view.jobs[r].key());
+            self.row_count += 1;
+        }
+        More::No
+    }
+}
 
 /// QSTAT queue -> 10 pairs of name and value, or a null array for a queue not there.
 pub fn qstat(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
