@@ -7,10 +7,13 @@
 //! on a `disk`; `network` the links between them; `survey` sees what all nodes hold. `script`
 //! runs the scenarios in `scripts/`, one transcript each; `workload` draws the clients of one
 //! node from a seed and `checkers` judges what they saw; `durability` ends one node again and
-//! again, and `mishaps` befall disks; `membership` has what nodes know of each other, `recorded` messages of C nodes, `attributes` what comes back that these lost; `storm` draws a whole cluster and its disasters; `scale`
-//! measures large ones; `model` compares a node with simple models. `digest` compares the
-//! runs of all seeds with those of another version.
+//! again, and `mishaps` befall disks; `membership` has what nodes know of each other, `asks`
+//! what they ask of each other for long, `recorded` messages of C nodes, `attributes` what comes
+//! back that these lost; `storm` draws a whole cluster and its disasters; `scale` measures large
+//! ones; `model` compares a node with simple models. `digest` compares the runs of all seeds with
+//! those of another version.
 
+mod asks;
 mod attributes;
 mod checkers;
 mod clock;
