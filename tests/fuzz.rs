@@ -1,6 +1,7 @@
 //! Damaged copies of recorded files and of typical requests and replies, into every
 //! decoder, and of commands, into the engine. Nothing may panic, no decoder may take more than
-//! the bytes it was given, and every command is answered once or waits.
+//! the bytes it was given, and every command is answered once or waits. Each decoder reads some
+//! of the copies and refuses others: one that does neither of the two is not tested.
 //!
 //! The damage is drawn from a seed, so a failure happens again. `FUZZ_ROUNDS` asks for
 //! more of it.
@@ -45,12 +46,59 @@ fn rounds() -> u64 {
     environment::count("FUZZ_ROUNDS", 100_000)
 }
 
-/// Runs `decode` on damaged copies of `seed`.
-fn fuzz(seed: &[u8], mut decode: impl FnMut(&mut Rng, Vec<u8>)) {
+/// What became of a damaged copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// The decoder found nothing wrong with it.
+    Taken,
+    Refused,
+}
+
+impl Verdict {
+    fn of<T, E>(decoded: &Result<T, E>) -> Self {
+        if decoded.is_ok() { Self::Taken } else { Self::Refused }
+    }
+}
+
+/// Runs `decode` on damaged copies of `seed`, of which it has to take some and to refuse some.
+fn fuzz_both_ways(seed: &[u8], mut decode: impl FnMut(&mut Rng, Vec<u8>) -> Verdict) {
     let mut rng = Rng::from_seed([42; 32]);
+    let mut verdicts = Verdicts::default();
     for _ in 0..rounds() {
         let copy = damaged(&mut rng, seed);
-        decode(&mut rng, copy);
+        verdicts.note(decode(&mut rng, copy));
+    }
+    verdicts.check();
+}
+
+/// How many copies were taken, and how many were refused.
+#[derive(Debug, Default)]
+struct Verdicts {
+    taken: u64,
+    refused: u64,
+}
+
+impl Verdicts {
+    /// Fewer copies than this may all have been of one kind.
+    const ENOUGH: u64 = 500;
+    /// Of so many copies one at least has to be taken, and one refused. A fifth of them is not
+    /// damaged at all.
+    const SHARE: u64 = 50;
+
+    fn note(&mut self, verdict: Verdict) {
+        match verdict {
+            Verdict::Taken => self.taken += 1,
+            Verdict::Refused => self.refused += 1,
+        }
+    }
+
+    fn check(&self) {
+        let count = self.taken + self.refused;
+        let is_both = self.taken.min(self.refused) * Self::SHARE >= count;
+        assert!(
+            is_both || count < Self::ENOUGH,
+            "the decoder takes or refuses nearly all: {self:?}"
+        );
     }
 }
 
@@ -115,7 +163,8 @@ fn parse_pieces<'a>(sender: Sender, pieces: impl Iterator<Item = &'a [u8]>) -> P
 
 #[test]
 fn requests() {
-    fuzz(REQUESTS, |rng, text| {
+    fuzz_both_ways(REQUESTS, |rng, text| {
+        let mut verdict = Verdict::Taken;
         for sender in [Sender::Authenticated, Sender::Unauthenticated] {
             let whole = parse_pieces(sender, std::iter::once(&text[..]));
             let mut rest = &text[..];
@@ -127,8 +176,10 @@ fn requests() {
             assert_eq!(parse_pieces(sender, pieces), whole);
             if let Some(error) = whole.1 {
                 assert!(error.to_string().starts_with("Protocol error: "));
+                verdict = Verdict::Refused;
             }
         }
+        verdict
     });
 }
 
@@ -222,7 +273,7 @@ fn requests_cut_at_every_byte() {
 
 #[test]
 fn replies() {
-    fuzz(REPLIES, |rng, text| {
+    fuzz_both_ways(REPLIES, |rng, text| {
         let mut reader = ReplyReader::default();
         for piece in text.chunks(1 + rng.index(32)) {
             reader.feed(piece);
@@ -230,10 +281,11 @@ fn replies() {
                 match reader.next_value() {
                     Ok(Some(_)) => {}
                     Ok(None) => break,
-                    Err(_) => return,
+                    Err(_) => return Verdict::Refused,
                 }
             }
         }
+        Verdict::Taken
     });
 }
 
@@ -245,27 +297,29 @@ fn bus_frames() {
         let frame: Vec<u8> =
             hex.as_bytes().chunks(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect();
         let mut rng = Rng::from_seed([7; 32]);
+        let mut verdicts = Verdicts::default();
         for _ in 0..rounds() / 8 {
-            check_frame(&mut damaged(&mut rng, &frame));
+            verdicts.note(check_frame(&mut damaged(&mut rng, &frame)));
         }
+        verdicts.check();
     }
 }
 
 /// Decodes a damaged frame; what it is taken for is encoded to what says the same.
-fn check_frame(copy: &mut [u8]) {
+fn check_frame(copy: &mut [u8]) -> Verdict {
     let _length = bus::frame_len(copy);
     // With the length put right most copies get past the header.
     let total_len = u32::try_from(copy.len()).expect("a short frame").to_be_bytes();
     if let Some(field) = copy.get_mut(4..8) {
         field.copy_from_slice(&total_len);
     }
-    if let Ok((header, message)) = bus::decode(copy) {
-        let mut again = Vec::new();
-        bus::encode(&mut again, &header, &message);
-        let (header_again, message_again) = bus::decode(&again).expect("it was encoded");
-        assert_eq!(header_again, header);
-        assert!(say_the_same(&message_again, &message), "{message_again:?}, {message:?}");
-    }
+    let Ok((header, message)) = bus::decode(copy) else { return Verdict::Refused };
+    let mut again = Vec::new();
+    bus::encode(&mut again, &header, &message);
+    let (header_again, message_again) = bus::decode(&again).expect("it was encoded");
+    assert_eq!(header_again, header);
+    assert!(say_the_same(&message_again, &message), "{message_again:?}, {message:?}");
+    Verdict::Taken
 }
 
 /// Whether two messages are the same to a reader: what stands behind the end of an address of
@@ -304,16 +358,17 @@ fn attributes() {
     let job = JobRecord::decode(&mut Reader::new(&record)).expect("it has its lengths");
     let lengths: Vec<usize> = job.attributes.iter().map(|(_, value)| value.len()).collect();
     assert_eq!(lengths, [40, 2]);
-    fuzz(&record, |_, bytes| {
-        if let Ok(job) = JobRecord::decode(&mut Reader::new(&bytes)) {
-            let total: usize = job.attributes.iter().map(|(_, value)| value.len()).sum();
-            assert!(total < bytes.len());
-            if let Some(kept) = job.attributes.to_kept() {
-                let kept = kept.as_attributes();
-                assert!(kept.iter().eq(job.attributes.iter()), "there is no checksum among them");
-                assert!(kept.users().all(|user| user_attribute(&user).is_some()));
-            }
+    fuzz_both_ways(&record, |_, bytes| {
+        let Ok(job) = JobRecord::decode(&mut Reader::new(&bytes)) else { return Verdict::Refused };
+        let total: usize = job.attributes.iter().map(|(_, value)| value.len()).sum();
+        assert!(total < bytes.len());
+        if let Some(kept) = job.attributes.to_kept() {
+            let kept = kept.as_attributes();
+            assert!(kept.iter().eq(job.attributes.iter()), "there is no checksum among them");
+            assert!(kept.users().all(|user| user_attribute(&user).is_some()));
         }
+        // A broken stream is no attributes, and the job is taken.
+        if total > 0 { Verdict::Taken } else { Verdict::Refused }
     });
 }
 
@@ -324,11 +379,13 @@ fn answers_with_attributes() {
     let mut payload = Vec::new();
     attributes::append_answer(&mut payload, &job.id, job.attributes);
     attributes::append_answer(&mut payload, &job.id, job.attributes);
-    fuzz(&payload, |_, bytes| {
-        let total: usize = attributes::read_answer(&bytes)
+    fuzz_both_ways(&payload, |_, bytes| {
+        let lengths = attributes::read_answer(&bytes)
             .map(|(_, attributes)| 41 + attributes.byte_count())
-            .sum();
+            .collect::<Vec<usize>>();
+        let total: usize = lengths.iter().sum();
         assert!(total <= bytes.len());
+        if lengths.len() == 2 { Verdict::Taken } else { Verdict::Refused }
     });
 }
 
@@ -347,7 +404,7 @@ fn questions() {
     for message in [Message::Query(query), Message::Answer(query)] {
         let mut frame = Vec::new();
         bus::encode(&mut frame, &header, &message);
-        fuzz(&frame, |_, mut copy| check_frame(&mut copy));
+        fuzz_both_ways(&frame, |_, mut copy| check_frame(&mut copy));
     }
 }
 
@@ -356,21 +413,25 @@ fn job_records() {
     let record = AOF.split(|&byte| byte == b'$').nth(2).expect("a LOADJOB has two arguments");
     let record = record.splitn(2, |&byte| byte == b'\n').nth(1).expect("behind its length");
     assert!(JobRecord::decode(&mut Reader::new(record)).is_ok());
-    fuzz(record, |_, bytes| {
+    fuzz_both_ways(record, |_, bytes| {
         let mut reader = Reader::new(&bytes);
-        if let Ok(job) = JobRecord::decode(&mut reader) {
+        let decoded = JobRecord::decode(&mut reader);
+        if let Ok(job) = &decoded {
             let mut again = Vec::new();
             job.encode(&mut again);
             assert_eq!(again, bytes[..bytes.len() - reader.len()]);
         }
+        Verdict::of(&decoded)
     });
 }
 
 #[test]
 fn append_only_files() {
-    fuzz(AOF, |_, file| {
+    fuzz_both_ways(AOF, |_, file| {
         let mut at = 0;
-        while let Ok(Some((len, _))) = aof_record::next(&file[at..]) {
+        loop {
+            let next = aof_record::next(&file[at..]);
+            let Ok(Some((len, _))) = next else { return Verdict::of(&next) };
             assert!(len > 0 && at + len <= file.len());
             at += len;
         }
@@ -379,23 +440,30 @@ fn append_only_files() {
 
 #[test]
 fn nodes_files() {
-    fuzz(NODES_CONF, |_, text| {
-        if let Ok(nodes) = nodes_conf::parse(&text) {
-            let mut again = Vec::new();
-            nodes.iter().for_each(|node| nodes_conf::append_line(&mut again, node));
-            assert_eq!(nodes_conf::parse(&again), Ok(nodes));
-        }
+    fuzz_both_ways(NODES_CONF, |_, text| {
+        let Ok(nodes) = nodes_conf::parse(&text) else { return Verdict::Refused };
+        let mut again = Vec::new();
+        nodes.iter().for_each(|node| nodes_conf::append_line(&mut again, node));
+        assert_eq!(nodes_conf::parse(&again), Ok(nodes));
+        Verdict::Taken
     });
 }
 
 #[test]
 fn lines_patterns_and_numbers() {
-    fuzz(b"set \"a\\n\\x41\" 'b' [^a-c]*?\\x -0012345678901234567890kb", |rng, text| {
-        let _words = quoting::split(&text);
+    fuzz_both_ways(b"set \"a\\n\\x41\" 'b' [^a-c]*?\\x -0012345678901234567890kb", |rng, text| {
         let (pattern, subject) = text.split_at(rng.index(text.len() + 1));
         glob::matches(pattern, subject, glob::Case::Insensitive);
-        for word in text.split(|&byte| byte == b' ') {
-            let _numbers = (number::parse_i64(word), number::parse_memory(word));
-        }
+        Verdict::of(&quoting::split(&text))
+    });
+    let verdict = |is_taken| if is_taken { Verdict::Taken } else { Verdict::Refused };
+    for numbers in [&b"-0012345678901"[..], b"+17", b"9223372036854775807"] {
+        fuzz_both_ways(numbers, |_, text| verdict(number::parse_i64(&text).is_some()));
+    }
+    for sizes in [&b"0012345678901kb"[..], b"16", b"4GB"] {
+        fuzz_both_ways(sizes, |_, text| verdict(number::parse_memory(&text).is_some()));
+    }
+    fuzz_both_ways(b"[^a-c]*?\\x", |_, pattern| {
+        verdict(glob::matches(&pattern, b"dedx", glob::Case::Insensitive))
     });
 }
