@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, SystemTime};
 
 use disque::base::ids::{JobId, NodeId};
 use disque::base::rng::Rng;
@@ -40,6 +41,18 @@ impl Checked {
         self.dir.path().join("x.aof")
     }
 
+    fn written_at(&self) -> SystemTime {
+        fs::metadata(self.path()).and_then(|data| data.modified()).expect("a time")
+    }
+
+    /// Was written an hour ago; returns when that is.
+    fn make_old(&self) -> SystemTime {
+        let file = fs::File::options().write(true).open(self.path()).expect("it is ours");
+        let written_at = self.written_at() - Duration::from_secs(3600);
+        file.set_modified(written_at).expect("it is ours");
+        written_at
+    }
+
     fn bytes(&self) -> Vec<u8> {
         fs::read(self.path()).expect("the file is there")
     }
@@ -67,10 +80,9 @@ fn a_read_only_file_can_be_checked() {
     let mut permissions = fs::metadata(file.path()).expect("it is there").permissions();
     permissions.set_readonly(true);
     fs::set_permissions(file.path(), permissions).expect("it is ours");
-    let modified_at = fs::metadata(file.path()).and_then(|data| data.modified()).expect("a time");
+    let written_at = file.written_at();
     assert_eq!(file.run(&[], "").0, Some(0));
-    let after = fs::metadata(file.path()).and_then(|data| data.modified()).expect("a time");
-    assert_eq!(modified_at, after);
+    assert_eq!(file.written_at(), written_at);
 }
 
 #[test]
@@ -105,8 +117,11 @@ fn fix_asks_before_it_cuts() {
     assert_eq!(file.run(&["--fix"], "n\n"), (Some(1), format!("{asked}Aborting...\n")));
     assert_eq!(file.bytes().len(), size);
     let expected = format!("{asked}Successfully truncated AOF\n");
+    // A server takes it for the time up to which another one ran.
+    let written_at = file.make_old();
     assert_eq!(file.run(&["--fix"], "y\n"), (Some(0), expected));
     assert_eq!(file.bytes(), GOLDEN);
+    assert_eq!(file.written_at(), written_at);
 }
 
 #[test]
@@ -187,8 +202,10 @@ fn salvage_keeps_what_is_sound_and_the_damaged_file() {
     let (status, out) = file.run(&[], "");
     assert_eq!(status, Some(1));
     assert!(out.contains("a record that does not match its checksum"), "{out}");
+    let written_at = file.make_old();
     let (status, out) = file.run(&["--salvage"], "");
     assert_eq!(status, Some(0), "{out}");
+    assert_eq!(file.written_at(), written_at, "a server takes it for when another one ended");
     assert!(out.contains("Salvaged AOF: 3 records kept, "), "{out}");
     assert!(out.contains(" bytes left out in 1 places\n"), "{out}");
     assert!(out.contains("1 at-most-once jobs left out"), "{out}");

@@ -276,9 +276,13 @@ fn is_agreed(report: &Report, input: &mut dyn BufRead, out: &mut dyn Write) -> i
     Ok(is_read && answer.starts_with(['y', 'Y']))
 }
 
+/// Cuts a file off. It keeps its time of writing, for the reason that [`salvage`] has.
 fn cut(path: &Path, len: u64) -> io::Result<()> {
     let file = File::options().write(true).open(path)?;
+    let written_at = file.metadata()?.modified()?;
     file.set_len(len)?;
+    // Only its owner may set it. The file is good without.
+    let _where_possible = file.set_modified(written_at);
     file.sync_all()
 }
 

@@ -6,6 +6,9 @@
 //!
 //! The new file takes the place of the old one in one step, and the old one is kept beside
 //! it. A file that is not damaged stays as it is. No server may use it meanwhile.
+//!
+//! The new file has the time of writing of the old one: a server that loads it takes that for
+//! the time up to which another one ran, and queues at once what became due later.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -76,6 +79,8 @@ pub fn salvage(path: &Path) -> Result<Option<Salvaged>, LoadError> {
         |_, _, _| {},
     )?;
     let file = writer.close().map_err(failed)?;
+    let written_at = fs::metadata(path).and_then(|damaged| damaged.modified()).map_err(failed)?;
+    file.set_modified(written_at).map_err(failed)?;
     fs::hard_link(path, &salvaged.backup).map_err(failed)?;
     replacement::take_place(&file, &new_path, path).map_err(failed)?;
     Ok(Some(salvaged))
