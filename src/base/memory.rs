@@ -15,7 +15,17 @@
 //!
 //! The largest blocks come from the system itself, on Linux: a buffer that grows by
 //! reallocation is then moved by its page tables and not copied, so that it takes no more
-//! memory than what is in it, nor a pause for each of its sizes.
+//! memory than what is in it, nor a pause for each of its sizes. This relies on three system
+//! calls and on no C library, so glibc and musl are the same:
+//!
+//! - `mmap` of private, anonymous memory gives whole pages of zeros, or fails;
+//! - `mremap` with `MREMAP_MAYMOVE` keeps what is in them, and new pages are zeros; when it fails
+//!   the block is as it was. Other systems have no such call, so there no block is mapped;
+//! - `munmap` of a whole mapping takes it away. A mapping is never unmapped or moved in part.
+//!
+//! The kernel rounds lengths up to its own pages. Where these are larger than [`PAGE`] a block
+//! has a little more than is counted, and alignments up to [`PAGE`] hold all the same. A limit of
+//! address space, or strict overcommitment, makes a call fail like any allocator's.
 //!
 //! Each thread gathers its changes and adds them to the common count when they pass
 //! [`BATCH_BYTES`]. The calling thread's own are always counted, so the server's one
