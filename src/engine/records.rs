@@ -627,15 +627,48 @@ mod tests {
         assert_eq!(node.call("qlen q"), ":1\r\n");
     }
 
+    /// A node with the jobs of a file that was written a moment ago.
+    fn node_with(file: &[u8]) -> Node {
+        let mut node = Node::new();
+        let (mut rest, mut last_ctime) = (file, 0);
+        while let Some((len, record)) = aof_record::next(rest).expect("records are whole") {
+            rest = &rest[len..];
+            if let AofRecord::LoadJob(job) = record {
+                last_ctime = last_ctime.max(job.ctime);
+            }
+        }
+        node.now.wall = UnixMs(last_ctime / 1_000_000);
+        node.file = file.to_vec();
+        node.crash(EnqueueAtLoad::Yes);
+        node
+    }
+
+    #[test]
+    fn a_file_with_attributes_reads_back_as_it_was_written_and_has_none_after_a_c_server() {
+        let big = format!("$3\r\nbig\r\n$1000\r\n{}\r\n", "x".repeat(1000));
+        let trace = "$11\r\ntraceparent\r\n$7\r\n00-4bf9\r\n$4\r\ntype\r\n$4\r\nmail\r\n";
+        let row = |body: &str, attributes: &str| format!("{body}\r\n$5\r\nattrs\r\n{attributes}");
+        let written = include_bytes!("../../tests/golden/attributes.aof");
+        let rewritten_by_c = include_bytes!("../../tests/golden/attributes_through_c.aof");
+        for (file, one, three) in [
+            (&written[..], format!("*4\r\n{trace}"), format!("*2\r\n{big}")),
+            (rewritten_by_c, "*-1\r\n".to_owned(), "*-1\r\n".to_owned()),
+        ] {
+            let mut node = node_with(file);
+            let rows = node.call("getjob count 9 withattrs from q");
+            assert!(rows.starts_with("*3\r\n") && rows.contains(&row("one", &one)), "{rows}");
+            assert!(rows.contains(&row("three", &three)), "{rows}");
+            assert!(rows.contains(&row("two", "*0\r\n")), "{rows}");
+            node.rewrite();
+            node.crash(EnqueueAtLoad::Yes);
+            let shown = node.call("jscan reply all");
+            assert!(shown.contains(&row("one", &one)) && shown.contains(&row("three", &three)));
+        }
+    }
+
     #[test]
     fn a_file_of_the_c_server_is_loaded() {
-        let mut node = Node::new();
-        let Ok(Some((_, AofRecord::LoadJob(first)))) = aof_record::next(GOLDEN) else {
-            panic!("it begins with a job")
-        };
-        node.now.wall = UnixMs(first.ctime / 1_000_000);
-        node.file = GOLDEN.to_vec();
-        node.crash(EnqueueAtLoad::Yes);
+        let mut node = node_with(GOLDEN);
         assert_eq!(node.call("qlen plain"), ":2\r\n");
         assert!(node.call("getjob from plain").contains("hello"));
     }

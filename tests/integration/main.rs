@@ -7,6 +7,7 @@ mod admin;
 mod aof;
 mod aof_crash;
 mod aof_damage;
+mod attributes;
 mod bus_links;
 mod bus_peer;
 mod bus_proxy;
