@@ -22,6 +22,15 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 const CLIENT: ClientId = ClientId { slot: 0, generation: 0 };
 const NOW: Now = Now { wall: UnixMs(1_767_225_600_000), mono: MonoMs(86_400_000) };
 const BODY: [u8; 64] = [b'x'; 64];
+/// As a traced application gives them: 82 bytes with their names.
+const ATTRIBUTES: &[&[u8]] = &[
+    b"ATTR",
+    b"traceparent",
+    b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+    b"ATTR",
+    b"type",
+    b"mail.welcome",
+];
 /// Commands between two drains of the replies, as in a turn with 50 clients of depth 16.
 const DRAIN_EVERY: usize = 800;
 
@@ -80,18 +89,21 @@ fn measure(
 fn main() {
     let count = std::env::args().find_map(|word| word.parse().ok()).unwrap_or(1_000_000);
     let config = EngineConfig::default();
-    run(count, "", config.clone(), Storage::Off, None);
-    run(count, ", kept", config.clone(), Storage::Works, None);
+    run(count, "", &[], config.clone(), Storage::Off, None);
+    run(count, ", kept", &[], config.clone(), Storage::Works, None);
+    run(count, ", two attributes", ATTRIBUTES, config.clone(), Storage::Off, None);
+    run(count, ", kept, attributes", ATTRIBUTES, config.clone(), Storage::Works, None);
     let config = EngineConfig { aof_sums: SumPlace::Yes, ..config };
     let sums = SumWriter::new(Rng::from_seed([2; 32]), FileEnd::default());
-    run(count, ", kept with sums", config, Storage::Works, Some(sums));
+    run(count, ", kept with sums", &[], config, Storage::Works, Some(sums));
 }
 
-/// Adds, fetches and acknowledges jobs; with the append only file on, its records are made
+/// Adds, fetches and acknowledges jobs with these attributes, which are fetched too; with the append only file on, its records are made
 /// and not written.
 fn run(
     count: usize,
     how: &str,
+    attributes: &[&[u8]],
     config: EngineConfig,
     storage: Storage,
     mut file: Option<SumWriter>,
@@ -102,12 +114,14 @@ fn run(
         measure(engine, name, &format!("{name}{how}"), requests, &mut file)
     };
     let before = memory::used();
-    let add = request(&[b"ADDJOB", b"q", &BODY, b"0"]);
+    let add = request(&[&[b"ADDJOB", b"q", &BODY[..], b"0"], attributes].concat());
     let replies = measure(&mut engine, "addjob", vec![add; count]);
     let per_job = (memory::used() - before - replies.capacity()) as f64 / count as f64;
     println!("{per_job:>27.1} bytes a job, its body included");
     let ids: Vec<Vec<u8>> = replies.chunks(43).map(|line| line[1..41].to_vec()).collect();
-    let get = request(&[b"GETJOB", b"NOHANG", b"FROM", b"q"]);
+    let get: &[&[u8]] = &[b"GETJOB", b"NOHANG", b"WITHATTRS", b"FROM", b"q"];
+    let without: &[&[u8]] = &[b"GETJOB", b"NOHANG", b"FROM", b"q"];
+    let get = request(if attributes.is_empty() { without } else { get });
     measure(&mut engine, "getjob", vec![get; count]);
     measure(&mut engine, "ackjob", ids.iter().map(|id| request(&[b"ACKJOB", id])).collect());
     assert_eq!(engine.job_count(), 0, "every job was acknowledged");
