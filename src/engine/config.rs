@@ -4,6 +4,8 @@ use core::net::IpAddr;
 
 use crate::proto::aof_sum::SumPlace;
 
+use super::policy::Policies;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineConfig {
     /// The port clients connect to, as peers learn it.
@@ -20,6 +22,8 @@ pub struct EngineConfig {
     pub retry_from: RetryFrom,
     /// What peers learn instead of what sockets show. Directives: cluster-announce-*.
     pub announce: Announce,
+    /// Directive: queue-policy.
+    pub policies: Policies,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +66,7 @@ impl Default for EngineConfig {
             eviction: Eviction::Acks,
             retry_from: RetryFrom::Queue,
             announce: Announce::default(),
+            policies: Policies::default(),
         }
     }
 }

@@ -11,6 +11,7 @@
 //! |---|---|
 //! | [`jobs`], [`node_set`] | what a job is, its states and the steps between them; all jobs, found and woken |
 //! | [`queue`], [`blocked`] | queues of jobs, and the clients that wait for them |
+//! | [`policy`] | what holds for the jobs of a queue by its name |
 //! | [`delivery`] | enqueue, fetch, requeue, removal |
 //! | [`replication`] | a job on enough nodes before its producer gets its ID |
 //! | [`ack`], [`ack_only`], [`ack_resend`] | acknowledgement and collection |
@@ -48,6 +49,7 @@ pub mod messages;
 pub mod need_jobs;
 pub mod node_set;
 pub mod outbox;
+pub mod policy;
 mod queries;
 pub mod queue;
 pub mod records;
@@ -100,6 +102,8 @@ pub enum More {
 pub struct Engine {
     pub out: Outbox,
     config: EngineConfig,
+    /// How often its policies have changed.
+    policy_version: u64,
     /// The time of the input that is being handled; it stands still meanwhile.
     now: Now,
     rng: Rng,
@@ -136,6 +140,7 @@ impl Engine {
             out: Outbox::default(),
             cluster: Cluster::new(me, &config),
             config,
+            policy_version: 0,
             now,
             jobs: Jobs::new(job_key, now.mono),
             ack_only: AckOnlyJobs::default(),
@@ -239,6 +244,7 @@ impl Engine {
     pub fn set_config(&mut self, now: Now, config: EngineConfig) {
         self.input(now, |engine| {
             engine.cluster.configure(&config);
+            engine.policy_version += u64::from(engine.config.policies != config.policies);
             engine.config = config;
         });
     }

@@ -18,6 +18,7 @@ use super::Engine;
 use super::blocked::WaitOrder;
 use super::jobs::Job;
 use super::need_jobs::Imports;
+use super::policy::KeptPolicy;
 use super::your_jobs::Asks;
 
 pub type QueueRef = Ref<QueueEntry>;
@@ -30,6 +31,8 @@ pub struct QueueEntry {
     live: Option<Box<Queue>>,
     /// Other nodes that want jobs of this queue.
     pub asks: Asks,
+    /// What the policies say of it, if that was asked.
+    pub policy: Option<Box<KeptPolicy>>,
 }
 
 /// A queue that somebody uses.
@@ -177,6 +180,7 @@ impl Queues {
             jobs: 0,
             live: None,
             asks: Asks::default(),
+            policy: None,
         });
         self.index.insert(hash, q);
         q

@@ -67,7 +67,11 @@ pub(super) fn record_of<'a, N>(
         queue,
         body: &job.body,
         nodes,
-        attributes: if form == RecordForm::ForFile { Default::default() } else { jobs.attributes(r).unwrap_or_default() },
+        attributes: if form == RecordForm::ForFile {
+            Default::default()
+        } else {
+            jobs.attributes(r).unwrap_or_default()
+        },
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     Argument, BAD_CURSOR, BAD_ID, Command, Flags, Group, NOT_AN_INTEGER, QUEUE_NAME_TOO_LONG,
-    SINCE_C, SYNTAX, integer, one_of, text, usage, word,
+    SINCE_C, SINCE_OURS, SYNTAX, integer, one_of, text, usage, word,
 };
 
 const W: Flags = Flags::WRITE;
@@ -50,6 +50,20 @@ pub(super) static COMMANDS: &[Command] = &[
              import-rate, jobs-in, jobs-out, pause. A null array for a queue not known here.",
         )],
         errors: &[],
+    },
+    Command {
+        name: "qpolicy",
+        arity: 2,
+        flags: R.and(F),
+        group: Group::Queues,
+        since: SINCE_OURS,
+        summary: "Shows what queue-policy says of a queue",
+        usages: &[usage(
+            &[text("queue")],
+            "Map from words to arrays of the value, an integer, and the glob of the line that \
+             says it. Words that no line says are left out. The queue need not be there.",
+        )],
+        errors: &[QUEUE_NAME_TOO_LONG],
     },
     Command {
         name: "qscan",

@@ -29,6 +29,7 @@ mod partition;
 mod pipeline;
 mod planned_restart;
 mod process;
+mod queue_policy;
 mod redis_clients;
 mod startup;
 mod support;

@@ -10,8 +10,8 @@
 //! again, and `mishaps` befall disks; `membership` has what nodes know of each other, `asks`
 //! what they ask of each other for long, `recorded` messages of C nodes, `attributes` what comes
 //! back that these lost; `storm` draws a whole cluster and its disasters; `scale` measures large
-//! ones; `model` compares a node with simple models. `digest` compares the runs of all seeds with
-//! those of another version.
+//! ones; `model` compares a node with simple models, and `policies` those of queues. `digest`
+//! compares the runs of all seeds with those of another version.
 
 mod asks;
 mod attributes;
@@ -28,6 +28,7 @@ mod mishaps;
 mod model;
 mod network;
 mod node;
+mod policies;
 mod recorded;
 mod scale;
 mod script;

@@ -30,6 +30,7 @@
 //! > evict A 10                 evicts so many jobs, answers how many there were
 //! > noeviction A               maxmemory-policy noeviction
 //! > retry-from A delivery      what retries count from
+//! > policy A q* max-len 5      CONFIG SET queue-policy
 //! > flush A                    DEBUG FLUSHALL
 //! > disk A full                it takes no more; `works` again
 //! ```
@@ -62,6 +63,7 @@ use std::path::Path;
 
 use disque::base::ids::{ClientId, JobId};
 use disque::engine::config::{EngineConfig, Eviction, RetryFrom};
+use disque::engine::policy::PolicyLine;
 use disque::proto::aof_record::{self, AofRecord};
 use disque::proto::quoting;
 use disque::proto::reply::Resp;
@@ -192,6 +194,14 @@ impl Player {
                     _ => RetryFrom::Queue,
                 };
                 engine.set_config(now, EngineConfig { retry_from, ..engine.config().clone() });
+            }
+            "policy" => {
+                let node = node_of(&word(1));
+                let now = self.sim.now(node);
+                let engine = &mut self.sim.nodes[node].engine;
+                let mut config = engine.config().clone();
+                config.policies.set(PolicyLine::parse(&words[2..]).expect("a right line"));
+                engine.set_config(now, config);
             }
             "flush" => self.sim.flush(node_of(&word(1))),
             "meet" => self.sim.meet_all(),

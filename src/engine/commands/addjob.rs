@@ -8,6 +8,7 @@ use crate::engine::command::{Call, CommandResult, EngineCommand, Outcome, row};
 use crate::engine::error::CommandError;
 use crate::engine::jobs::{JobFlags, NewJob};
 use crate::engine::node_set::NodeSet;
+use crate::engine::policy::PolicyWord;
 use crate::engine::queue::QueueRef;
 use crate::engine::records::saturate_u32;
 use crate::engine::replication::Confirm;
@@ -19,7 +20,7 @@ pub(in crate::engine) static COMMANDS: &[EngineCommand] = &[row("addjob", addjob
 
 const TTL_DEFAULT_SECS: u64 = 86_400;
 /// Copies wanted when nothing is said, in a cluster that has as many nodes.
-const REPLICATE_DEFAULT: usize = 3;
+const REPLICATE_DEFAULT: u64 = 3;
 /// Retry is a tenth of the TTL when nothing is said, and at most this. C: JOB_DEFAULT_RETRY_MAX.
 const RETRY_DEFAULT_MAX_SECS: u64 = 300;
 
@@ -49,7 +50,8 @@ struct AddJob<'a> {
 type Attribute<'a> = (&'a [u8], &'a [u8]);
 
 /// ADDJOB queue body ms-timeout [REPLICATE n] [TTL s] [RETRY s] [DELAY s] [MAXLEN n]
-/// [ASYNC] [ATTR name value ...] -> status: the job's ID.
+/// [ASYNC] [ATTR name value ...] -> status: the job's ID. For what is not said the policies of
+/// the queue count first.
 ///
 /// Options come in any order. TTL, RETRY and DELAY that do not fit their 32 bits are
 /// kept at the maximum. Nothing is done unless everything is valid.
@@ -87,26 +89,22 @@ pub fn addjob(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     Ok(Outcome::Done)
 }
 
-fn parse<'a>(engine: &Engine, call: &'a Call<'_>) -> Result<AddJob<'a>, CommandError> {
-    let size = engine.cluster.size();
-    let mut replicate = size.min(REPLICATE_DEFAULT) as u64;
-    let (mut ttl, mut retry, mut delay, mut queue_len_max) = (TTL_DEFAULT_SECS, None, 0, 0);
-    let (mut copies, mut attributes) = (Copies::Awaited, Vec::new());
+fn parse<'a>(engine: &mut Engine, call: &'a Call<'_>) -> Result<AddJob<'a>, CommandError> {
+    let (mut replicate, mut ttl, mut retry, mut delay) = (None, None, None, 0);
+    let (mut queue_len_max, mut copies, mut attributes) = (None, Copies::Awaited, Vec::new());
     let mut arguments = Arguments::new(call.args, 4);
     while let Some(option) = arguments.next() {
         if is(option, "replicate") {
-            replicate = arguments.number(1, CommandError::Replicate)?;
-            if replicate > u64::from(u16::MAX) {
-                return Err(CommandError::Replicate);
-            }
+            let number = arguments.number(1, CommandError::Replicate)?;
+            replicate = Some(u16::try_from(number).map_err(|_| CommandError::Replicate)?);
         } else if is(option, "ttl") {
-            ttl = arguments.number(1, CommandError::Ttl)?;
+            ttl = Some(arguments.number(1, CommandError::Ttl)?);
         } else if is(option, "retry") {
             retry = Some(arguments.number(0, CommandError::Retry)?);
         } else if is(option, "delay") {
             delay = arguments.number(0, CommandError::Delay)?;
         } else if is(option, "maxlen") {
-            queue_len_max = arguments.number(1, CommandError::Maxlen)?;
+            queue_len_max = Some(arguments.number(1, CommandError::Maxlen)?);
         } else if is(option, "async") {
             copies = Copies::Async;
         } else if is(option, "attr") {
@@ -116,24 +114,36 @@ fn parse<'a>(engine: &Engine, call: &'a Call<'_>) -> Result<AddJob<'a>, CommandE
         }
     }
     let deadline = deadline(&call.args[3], engine.now.mono)?;
+    let policy = engine.policy_of(&call.args[1]);
+    let says = |word| policy.as_ref().and_then(|policy| policy.value(word));
+    let replicate = replicate.unwrap_or_else(|| {
+        let wanted = says(PolicyWord::DefaultReplicate).unwrap_or(REPLICATE_DEFAULT);
+        u16::try_from(wanted.min(engine.cluster.size() as u64)).unwrap_or(u16::MAX)
+    });
+    let ttl = ttl.unwrap_or_else(|| {
+        let wanted = says(PolicyWord::DefaultTtl).filter(|ttl| delay < *ttl);
+        wanted.unwrap_or(TTL_DEFAULT_SECS)
+    });
     if replicate > 1 && retry == Some(0) {
         return Err(CommandError::RetryZeroNeedsOneCopy);
     }
     if delay >= ttl {
         return Err(CommandError::DelayBeyondTtl);
     }
-    let retry = retry.unwrap_or_else(|| (ttl / 10).clamp(1, RETRY_DEFAULT_MAX_SECS));
+    let retry = retry
+        .or_else(|| says(PolicyWord::DefaultRetry))
+        .unwrap_or_else(|| (ttl / 10).clamp(1, RETRY_DEFAULT_MAX_SECS));
     // The TTL's end is kept as 32 bits of unix seconds.
     let ttl_max = u64::from(u32::MAX).saturating_sub(engine.now.wall.secs());
     Ok(AddJob {
         queue: queue_name(&call.args[1])?,
         body: &call.args[2],
         deadline,
-        repl: replicate as u16,
+        repl: replicate,
         ttl_secs: saturate_u32(ttl.min(ttl_max)),
         retry_secs: saturate_u32(retry),
         delay_secs: saturate_u32(delay),
-        queue_len_max,
+        queue_len_max: queue_len_max.or_else(|| says(PolicyWord::MaxLen)).unwrap_or(0),
         copies,
         attributes,
     })

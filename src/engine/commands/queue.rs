@@ -1,4 +1,4 @@
-//! Commands on queues: QLEN, QPEEK, QSTAT, PAUSE.
+//! Commands on queues: QLEN, QPEEK, QSTAT, QPOLICY, PAUSE.
 
 use crate::base::limits::{COMMAND_SLICE, GETJOB_REPLY_MAX, SLICE_BYTES};
 use crate::base::number::parse_i64;
@@ -16,8 +16,13 @@ use crate::proto::reply::{ReplyWriter, Resp};
 
 use super::{Blocks, LongCommand};
 
-pub(in crate::engine) static COMMANDS: &[EngineCommand] =
-    &[row("qlen", qlen), row("qpeek", qpeek), row("qstat", qstat), row("pause", pause)];
+pub(in crate::engine) static COMMANDS: &[EngineCommand] = &[
+    row("qlen", qlen),
+    row("qpeek", qpeek),
+    row("qstat", qstat),
+    row("qpolicy", qpolicy),
+    row("pause", pause),
+];
 
 /// QLEN queue -> integer: jobs queued on this node.
 pub fn qlen(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
@@ -153,6 +158,21 @@ impl View<'_> {
 fn write_pair(reply: &mut ReplyWriter<'_>, name: &str, number: u64) {
     reply.bulk(name);
     reply.integer(i64::try_from(number).unwrap_or(i64::MAX));
+}
+
+/// QPOLICY queue -> map from words to `[value, glob]`: what policies say of the queue, there or
+/// not, each word with the glob of the line that says it.
+pub fn qpolicy(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
+    let words = engine.policy_words(queue_name(&call.args[1])?);
+    let mut reply = engine.reply(call.client, call.resp);
+    reply.map(words.len());
+    for (word, value, glob) in words {
+        reply.bulk(word.name());
+        reply.array(2);
+        reply.integer(i64::try_from(value).unwrap_or(i64::MAX));
+        reply.bulk(glob);
+    }
+    Ok(Outcome::Done)
 }
 
 /// PAUSE queue [in] [out] [all] [none] [state] [bcast] -> status: the state afterwards.

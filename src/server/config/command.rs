@@ -7,6 +7,7 @@ use crate::base::glob::{self, Case};
 use crate::base::reason::reason;
 use crate::engine::command::{Call, Outcome};
 use crate::server::config::directives;
+use crate::server::config::form::ValueForm;
 use crate::server::server_command::{ServerCommand, row};
 use crate::server::{Server, config_file};
 
@@ -65,8 +66,13 @@ fn set(server: &mut Server, name: &[u8], value: &[u8]) -> Result<(), Vec<u8>> {
     let directive = directives::find(name).filter(|directive| directive.access.set);
     let directive = directive.ok_or_else(|| [b"Unsupported CONFIG parameter: ", name].concat())?;
     let mut next = server.config.clone();
-    if directive.take_argument(&mut next, value).is_err() {
-        return Err([b"Invalid argument '", value, b"' for CONFIG SET '", name, b"'"].concat());
+    if let Err(reason) = directive.take_argument(&mut next, value) {
+        let mut text = [b"Invalid argument '", value, b"' for CONFIG SET '", name, b"'"].concat();
+        // C says no more of its directives. Here there are several words that may be wrong.
+        if directive.form == ValueForm::QueuePolicy {
+            text.extend_from_slice(format!(": {reason}").as_bytes());
+        }
+        return Err(text);
     }
     (directive.when_set)(server, &mut next).map_err(String::into_bytes)?;
     server.set_config(next);

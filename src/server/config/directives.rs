@@ -517,6 +517,28 @@ pub static SECTIONS: &[DirectiveGroup] = &[
         ],
     },
     DirectiveGroup {
+        title: "Queues",
+        directives: &[
+            row(
+                "queue-policy",
+                ValueForm::QueuePolicy,
+                LIVE,
+                place!(queue_policies),
+                "What holds for the queues whose name matches a glob, for each ADDJOB that does \
+                 not say it: default-ttl and default-retry in seconds, default-replicate in copies, \
+                 as far as there are nodes, and max-len as MAXLEN, 0 being no limit. A job whose \
+                 DELAY is not below default-ttl has the TTL of jobs without a policy. There may be \
+                 up to 1000 lines; for each word that one counts which is the last of those that \
+                 match and have it. A later line for the same glob takes the place of the first, \
+                 and one without words takes it away. CONFIG SET takes such lines and changes those \
+                 of their globs, CONFIG GET shows all, QPOLICY what holds for a queue. Other nodes \
+                 are not told: set it on all of them.",
+            )
+            .when_read(|config, _| config.queue_policies.check())
+            .when_set(|_, next| next.queue_policies.check()),
+        ],
+    },
+    DirectiveGroup {
         title: "Cluster",
         directives: &[
             row(
@@ -698,14 +720,18 @@ impl Directive {
         self.form.shown(&self.value(config))
     }
 
-    /// The line that sets the present value; `None` when there is none to set.
-    pub fn line(&self, config: &Config) -> Option<Vec<u8>> {
-        match self.value(config) {
-            DirectiveValue::Absent => None,
-            value => {
-                Some([self.name.as_bytes(), b" ", &self.form.written(&value)].concat().to_vec())
+    /// The lines that set the present value: one for most directives, none when there is none
+    /// to set.
+    pub fn lines(&self, config: &Config) -> Vec<Vec<u8>> {
+        let values = match self.value(config) {
+            DirectiveValue::Absent => vec![],
+            DirectiveValue::PolicyLines(lines) => {
+                lines.into_iter().map(DirectiveValue::PolicyLine).collect()
             }
-        }
+            value => vec![value],
+        };
+        let line = |value| [self.name.as_bytes(), b" ", &self.form.written(value)].concat();
+        values.iter().map(line).collect()
     }
 
     pub fn is_default(&self, config: &Config) -> bool {

@@ -89,7 +89,7 @@ pub fn reference() -> String {
 }
 
 fn default_line(directive: &Directive) -> Option<String> {
-    let line = directive.line(&Config::default())?;
+    let line = directive.lines(&Config::default()).pop()?;
     Some(String::from_utf8(line).expect("the defaults are text"))
 }
 

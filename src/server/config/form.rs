@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use super::{AppendFsync, LogLevel, MaxmemoryPolicy, OutputLimit, SyslogFacility};
 use crate::base::number;
 use crate::engine::config::RetryFrom;
+use crate::engine::policy::{Policies, PolicyLine, PolicyWord};
 use crate::proto::quoting;
 
 /// Most addresses of one `bind`. C: CONFIG_BINDADDR_MAX.
@@ -30,6 +31,10 @@ pub enum DirectiveValue {
     Text(Vec<u8>),
     Words(Vec<Vec<u8>>),
     Limit(OutputLimit),
+    /// All lines there are, or those of a CONFIG SET.
+    PolicyLines(Vec<PolicyLine>),
+    /// A line of a file.
+    PolicyLine(PolicyLine),
 }
 
 /// The shape of a directive's value.
@@ -79,6 +84,8 @@ pub enum ValueForm {
     OutputLimit,
     /// Old and new name of a command.
     Rename,
+    /// A glob, and words with their values.
+    QueuePolicy,
 }
 
 impl ValueForm {
@@ -88,17 +95,25 @@ impl ValueForm {
             (Self::Addresses, [_, ..]) => addresses(words),
             (Self::OutputLimit, [class, hard, soft, secs]) => output_limit(class, hard, soft, secs),
             (Self::Rename, [_, _]) => Ok(DirectiveValue::Words(words.to_vec())),
-            (Self::Addresses | Self::OutputLimit | Self::Rename, _) => Err(WRONG_COUNT.into()),
+            (Self::QueuePolicy, [_, ..]) => {
+                PolicyLine::parse(words).map(DirectiveValue::PolicyLine)
+            }
+            (Self::Addresses | Self::OutputLimit | Self::Rename | Self::QueuePolicy, _) => {
+                Err(WRONG_COUNT.into())
+            }
             (_, [word]) => self.parse_word(word),
             _ => Err(WRONG_COUNT.into()),
         }
     }
 
     /// Reads the one argument of CONFIG SET. Several groups of an output limit may
-    /// follow each other; all are checked and the last one counts.
+    /// follow each other; all are checked and the last one counts. So may several lines of
+    /// a queue's policy.
     pub fn parse_argument(self, argument: &[u8]) -> Result<DirectiveValue, String> {
-        if self != Self::OutputLimit {
-            return self.parse(&[argument.to_vec()]);
+        match self {
+            Self::OutputLimit => {}
+            Self::QueuePolicy => return policy_changes(argument),
+            _ => return self.parse(&[argument.to_vec()]),
         }
         let words: Vec<Vec<u8>> = argument.split(|&c| c == b' ').map(<[u8]>::to_vec).collect();
         let groups: Result<Vec<DirectiveValue>, String> =
@@ -140,7 +155,9 @@ impl ValueForm {
                 .find(|name| name.as_bytes().eq_ignore_ascii_case(word))
                 .map(|name| DirectiveValue::Text(name.as_bytes().to_vec()))
                 .ok_or_else(|| format!("must be one of {}", names.join(", "))),
-            Self::Addresses | Self::OutputLimit | Self::Rename => Err(WRONG_COUNT.into()),
+            Self::Addresses | Self::OutputLimit | Self::Rename | Self::QueuePolicy => {
+                Err(WRONG_COUNT.into())
+            }
         }
     }
 
@@ -157,6 +174,10 @@ impl ValueForm {
             (_, DirectiveValue::Limit(limit)) => {
                 let OutputLimit { hard_bytes, soft_bytes, soft_secs } = limit;
                 format!("normal {hard_bytes} {soft_bytes} {soft_secs}").into_bytes()
+            }
+            (_, DirectiveValue::PolicyLine(line)) => line.text(),
+            (_, DirectiveValue::PolicyLines(lines)) => {
+                lines.iter().map(PolicyLine::text).collect::<Vec<_>>().join(&b'\n')
             }
         }
     }
@@ -208,6 +229,14 @@ impl ValueForm {
             Self::Addresses => format!("1 to {ADDRESSES_MAX} addresses"),
             Self::OutputLimit => "normal, size (hard), size (soft), seconds".into(),
             Self::Rename => "command, new name".into(),
+            Self::QueuePolicy => {
+                let word = |word: PolicyWord| {
+                    let (min, max) = word.range();
+                    format!("{} ({min} to {max})", word.name())
+                };
+                let words: Vec<String> = PolicyWord::ALL.into_iter().map(word).collect();
+                format!("glob, then words with their numbers: {}", words.join(", "))
+            }
         }
     }
 
@@ -226,6 +255,7 @@ impl ValueForm {
             Self::Addresses => "<address> [<address> ...]",
             Self::OutputLimit => "<class> <hard limit> <soft limit> <seconds>",
             Self::Rename => "<command> <new name>",
+            Self::QueuePolicy => "<glob> <word> <number> [<word> <number> ...]",
         }
     }
 }
@@ -325,6 +355,16 @@ fn output_limit(
         soft_bytes: unsigned(soft),
         soft_secs: unsigned(secs),
     }))
+}
+
+/// Reads the changes of a CONFIG SET, one a line.
+fn policy_changes(argument: &[u8]) -> Result<DirectiveValue, String> {
+    let mut changes = Vec::new();
+    for line in argument.split(|&c| c == b'\n').filter(|line| !line.trim_ascii().is_empty()) {
+        let words = quoting::split(line).map_err(|_| "unbalanced quotes".to_owned())?;
+        changes.push(PolicyLine::parse(&words)?);
+    }
+    Ok(DirectiveValue::PolicyLines(changes))
 }
 
 /// A number known not to be negative.
@@ -489,6 +529,21 @@ impl Field for OutputLimit {
         match value {
             DirectiveValue::Limit(limit) => *self = limit,
             other => unreachable!("an output limit does not make {other:?}"),
+        }
+    }
+}
+
+/// What is put in changes the lines of its globs. How many there are is checked afterwards.
+impl Field for Policies {
+    fn value(&self) -> DirectiveValue {
+        DirectiveValue::PolicyLines(self.lines().to_vec())
+    }
+
+    fn put(&mut self, value: DirectiveValue) {
+        match value {
+            DirectiveValue::PolicyLine(line) => self.set(line),
+            DirectiveValue::PolicyLines(lines) => lines.into_iter().for_each(|line| self.set(line)),
+            other => unreachable!("a policy does not make {other:?}"),
         }
     }
 }

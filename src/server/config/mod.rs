@@ -16,6 +16,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use crate::engine::config::{Announce, EngineConfig, EnqueueAtLoad, Eviction, RetryFrom};
+use crate::engine::policy::Policies;
 use crate::proto::aof_sum::SumPlace;
 
 /// Every setting of the server. A field is named as its directive, plus its unit.
@@ -83,6 +84,9 @@ pub struct Config {
     pub aof_enqueue_jobs_once: bool,
     pub aof_restore_queues: bool,
 
+    /// In the order in which they count.
+    pub queue_policies: Policies,
+
     pub cluster_config_file: PathBuf,
     pub cluster_node_timeout_ms: u64,
     /// The address told to peers and clients, when it is not the one links arrive at.
@@ -143,6 +147,7 @@ impl Default for Config {
             aof_load_damaged: false,
             aof_enqueue_jobs_once: false,
             aof_restore_queues: false,
+            queue_policies: Policies::default(),
             cluster_config_file: "nodes.conf".into(),
             cluster_node_timeout_ms: 15_000,
             cluster_announce_ip: None,
@@ -176,6 +181,7 @@ impl Config {
                 port: unless_0(self.cluster_announce_port),
                 bus_port: unless_0(self.cluster_announce_bus_port),
             },
+            policies: self.queue_policies.clone(),
         }
     }
 }
