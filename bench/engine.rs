@@ -114,7 +114,8 @@ fn run(
         measure(engine, name, &format!("{name}{how}"), requests, &mut file)
     };
     let before = memory::used();
-    let add = request(&[&[b"ADDJOB", b"q", &BODY[..], b"0"], attributes].concat());
+    let add: &[&[u8]] = &[b"ADDJOB", b"q", &BODY, b"0"];
+    let add = request(&[add, attributes].concat());
     let replies = measure(&mut engine, "addjob", vec![add; count]);
     let per_job = (memory::used() - before - replies.capacity()) as f64 / count as f64;
     println!("{per_job:>27.1} bytes a job, its body included");

@@ -67,11 +67,7 @@ pub(super) fn record_of<'a, N>(
         queue,
         body: &job.body,
         nodes,
-        attributes: if form == RecordForm::ForFile {
-            Default::default()
-        } else {
-            jobs.attributes(r).unwrap_or_default()
-        },
+        attributes: jobs.attributes(r).unwrap_or_default(),
     }
 }
 
