@@ -98,12 +98,25 @@ impl Engine {
         }
     }
 
+    /// A client gave a job back and said why: it stands in the job's next record. Where the job had
+    /// attributes that are not known here, there is none: it would be taken for all of them.
+    pub(super) fn set_note(&mut self, r: JobRef, note: &[u8]) {
+        let kept = self.jobs.attributes(r).and_then(|attributes| attributes.with_note(note));
+        if let Some(kept) = kept {
+            self.jobs.set_attributes(r, kept);
+        }
+    }
+
     /// Another node knows attributes of a job: they are those of the job, if none are known
     /// here. The append only file gets the job again, with them.
     pub(super) fn take_over_attributes(&mut self, r: JobRef, attributes: Attributes<'_>) {
         let is_known = self.jobs[r].flags().contains(JobFlags::HAD_ATTRIBUTES)
             && self.jobs.attributes(r).is_some();
         if is_known {
+            // A note is what a client said last, as far as a node knows.
+            if let Some(note) = attributes.note() {
+                self.set_note(r, &note);
+            }
             return;
         }
         if let Some(kept) = attributes.to_kept() {

@@ -37,6 +37,7 @@ pub enum CommandError {
     LoadJobFromClient,
     IdBehindOptions,
     Lease,
+    Reason,
     QueueNameTooLong,
     AttributeIncomplete,
     AttributeName,
@@ -101,6 +102,7 @@ impl fmt::Display for CommandError {
                 "ERR LOADJOB is a special command only processed from AOF"
             }
             Self::IdBehindOptions => "ERR Job IDs stand in front of the options",
+            Self::Reason => "ERR REASON must be a text of at most 256 bytes",
             Self::Lease => "ERR LEASE must be a number of seconds greater than zero",
             Self::QueueNameTooLong => "ERR Queue names have at most 1048576 bytes",
             Self::AttributeIncomplete => "ERR ATTR needs a name and a value",

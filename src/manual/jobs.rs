@@ -149,15 +149,22 @@ pub(super) static COMMANDS: &[Command] = &[
                 text("id").optional().repeated(),
                 integer("seconds").after("DELAY").optional(),
                 word("SILENT").optional(),
+                text("text").after("REASON").optional(),
             ],
             "Integer: how many jobs went to their queue, or wait for it. Each counts one more \
              nack. With DELAY the jobs go to their queue in so many seconds, exactly; another NACK \
              sets another time, and ENQUEUE ends the wait. With SILENT nothing is counted: for a \
-             worker that gives back what it has not begun. The options stand behind the IDs, all \
+             worker that gives back what it has not begun. REASON, at most 256 bytes, is what SHOW \
+             calls the note of the job from then on. The options stand behind the IDs, all \
              of which are checked before any job is touched. A job with RETRY 0 that was delivered \
              does not come again.",
         )],
-        errors: &[BAD_ID, DELAY, "ERR Job IDs stand in front of the options"],
+        errors: &[
+            BAD_ID,
+            DELAY,
+            "ERR REASON must be a text of at most 256 bytes",
+            "ERR Job IDs stand in front of the options",
+        ],
     },
     Command {
         name: "working",
@@ -193,7 +200,7 @@ pub(super) static COMMANDS: &[Command] = &[
             &[text("id")],
             "Array of 15 names and values: id, queue, state, repl, ttl, ctime, delay, retry, \
              nacks, additional-deliveries, nodes-delivered, nodes-confirmed, next-requeue-within, \
-             next-awake-within, body. A job with attributes has `attrs` at the end, with an array \
+             next-awake-within, body. A job that was given back for a reason has it at the end as `note`. A job with attributes has `attrs` at the end, with an array \
              of their names and values, or null if this node does not know them. Null for a job \
              not known here.",
         )],

@@ -19,7 +19,7 @@
 //! | 1 | user attribute | u8 length of the name, name, value |
 //! | 2 | limits | |
 //! | 3 | dead-letter facts | |
-//! | 4 | note | |
+//! | 4 | note: why a client gave the job back last | text |
 //! | 5 | move stamp | |
 //! | 6 | checksum, which never leaves the file | see [`super::aof_sum`] |
 //!
@@ -52,6 +52,8 @@ pub struct Tag(pub u8);
 impl Tag {
     /// A name and a value, given by the job's producer.
     pub const USER: Self = Self(1);
+    /// Why a client gave the job back last.
+    pub const NOTE: Self = Self(4);
     /// A checksum of the append only file.
     pub const SUM: Self = Self(6);
 }
@@ -110,6 +112,22 @@ impl<'a> Attributes<'a> {
         self.iter().filter_map(|(tag, value)| {
             (tag == Tag::USER && user_attribute(&value).is_some()).then_some(value)
         })
+    }
+
+    /// The note, if there is one.
+    pub fn note(self) -> Option<Cow<'a, [u8]>> {
+        self.iter().find(|(tag, _)| *tag == Tag::NOTE).map(|(_, note)| note)
+    }
+
+    /// Copies what is to be kept of them, with another note. `None` when that is more than a
+    /// record has room for.
+    pub fn with_note(self, note: &[u8]) -> Option<KeptAttributes> {
+        let mut stream = AttributeStream::default();
+        for (tag, value) in self.iter().filter(|(tag, _)| ![Tag::SUM, Tag::NOTE].contains(tag)) {
+            stream.push(tag, &[&value]);
+        }
+        stream.push(Tag::NOTE, &[note]);
+        stream.keep()
     }
 
     /// Gives each attribute in its order. There are none when an index is not the next one
@@ -380,6 +398,19 @@ mod tests {
         for (len, is_kept) in [(255 * 38 - 3, true), (255 * 38 - 2, false)] {
             assert_eq!(stream_of(&vec![(Tag(9), vec![b'x'; len])]).keep().is_some(), is_kept);
         }
+    }
+
+    #[test]
+    fn a_note_replaces_the_one_before_and_nothing_else() {
+        let mut stream = AttributeStream::default();
+        stream.push_user(b"type", b"text");
+        let kept = stream.keep().expect("it has one");
+        assert_eq!(kept.as_attributes().note(), None);
+        let first = kept.as_attributes().with_note(b"no route").expect("it has room");
+        let second = first.as_attributes().with_note(b"timed out").expect("it has room");
+        assert_eq!(second.as_attributes().note().as_deref(), Some(&b"timed out"[..]));
+        assert_eq!(second.as_attributes().users().count(), 1);
+        assert_eq!(second.as_attributes().iter().count(), 2);
     }
 
     #[test]

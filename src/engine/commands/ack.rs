@@ -52,10 +52,10 @@ pub(super) fn for_each_id(
 
 /// As [`for_each_id`], as options say that stand behind the IDs. Every ID and every option is
 /// checked before any job is touched.
-pub(super) fn for_each_id_as<T: Copy>(
+pub(super) fn for_each_id_as<'a, T: Copy>(
     engine: &mut Engine,
-    call: &Call<'_>,
-    parse: impl Fn(Arguments<'_>) -> Result<T, CommandError>,
+    call: &'a Call<'_>,
+    parse: impl Fn(Arguments<'a>) -> Result<T, CommandError>,
     mut act: impl FnMut(&mut Engine, &JobId, T) -> bool,
 ) -> CommandResult {
     let ids = call.args.from(1);

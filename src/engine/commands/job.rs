@@ -12,6 +12,7 @@ use crate::engine::error::CommandError;
 use crate::engine::jobs::{JobRef, Nack};
 use crate::engine::records::expire_unix_secs;
 use crate::engine::view::View;
+use crate::proto::attributes::Attributes;
 use crate::proto::bus::{Message, MessageFlags};
 use crate::proto::reply::ReplyWriter;
 
@@ -32,7 +33,7 @@ fn id_argument(call: &Call<'_>) -> Result<JobId, CommandError> {
 }
 
 /// SHOW id -> 15 pairs of name and value, or null for a job not known here. A job with
-/// attributes has one pair more.
+/// attributes has one pair more, and one with a note.
 pub fn show(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     let id = id_argument(call)?;
     let (view, out) = engine.view_and_out();
@@ -55,7 +56,8 @@ impl View<'_> {
         let ttl_left = u64::from(expire_unix_secs(job, now)).saturating_sub(now.wall.secs());
         let attributes = self.jobs.attributes(r);
         let shows_attributes = attributes.is_none_or(|known| known.users().next().is_some());
-        reply.array(if shows_attributes { 32 } else { 30 });
+        let note = attributes.and_then(Attributes::note);
+        reply.array(30 + 2 * usize::from(shows_attributes) + 2 * usize::from(note.is_some()));
         reply.bulk(b"id");
         reply.bulk(job.id.0);
         reply.bulk(b"queue");
@@ -84,6 +86,10 @@ impl View<'_> {
         reply.bulk(&job.body);
         if shows_attributes {
             self.write_attributes(reply, r);
+        }
+        if let Some(note) = note {
+            reply.bulk(b"note");
+            reply.bulk(&note);
         }
     }
 
@@ -141,35 +147,48 @@ pub fn enqueue(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     })
 }
 
+/// Longest REASON, in bytes.
+const NOTE_MAX: usize = 256;
+
 /// What a NACK asks for beside.
 #[derive(Clone, Copy)]
-struct NackOptions {
+struct NackOptions<'a> {
     delay_secs: u32,
     nack: Nack,
+    reason: Option<&'a [u8]>,
 }
 
-/// NACK id [id ...] [DELAY s] [SILENT] -> integer: how many active jobs went to their queue, or
-/// wait for it; counted as not processed, unless SILENT. DELAY is in seconds, at most 32 bits.
+/// NACK id [id ...] [DELAY s] [SILENT] [REASON text] -> integer: how many active jobs went to
+/// their queue, or wait for it; counted as not processed, unless SILENT. DELAY is in seconds, at
+/// most 32 bits; REASON becomes the note of each of these jobs.
 ///
 /// What is neither an option nor an ID is -BADID, as in C, so that a library can tell. Nothing
 /// is done unless everything is valid.
 pub fn nack(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     for_each_id_as(engine, call, NackOptions::parse, |engine, id, options| {
-        engine.find_active(id).is_some_and(|r| match options.delay_secs {
+        let Some(r) = engine.find_active(id) else { return false };
+        let goes_back = match options.delay_secs {
             0 => engine.enqueue(r, options.nack),
             secs => engine.hold_after_nack(r, secs, options.nack),
-        })
+        };
+        if goes_back && let Some(reason) = options.reason {
+            engine.set_note(r, reason);
+        }
+        goes_back
     })
 }
 
-impl NackOptions {
-    fn parse(mut arguments: Arguments<'_>) -> Result<Self, CommandError> {
-        let mut options = Self { delay_secs: 0, nack: Nack::Yes };
+impl<'a> NackOptions<'a> {
+    fn parse(mut arguments: Arguments<'a>) -> Result<Self, CommandError> {
+        let mut options = Self { delay_secs: 0, nack: Nack::Yes, reason: None };
         while let Some(option) = arguments.next() {
             if is(option, "delay") {
                 options.delay_secs = arguments.named_number(0, CommandError::Delay)?;
             } else if is(option, "silent") {
                 options.nack = Nack::Uncounted;
+            } else if is(option, "reason") {
+                let reason = arguments.next().filter(|reason| reason.len() <= NOTE_MAX);
+                options.reason = Some(reason.ok_or(CommandError::Reason)?);
             } else if JobId::parse(option).is_some() {
                 return Err(CommandError::IdBehindOptions);
             } else {
