@@ -11,6 +11,8 @@ use crate::storage::Crash;
 
 /// Nodes find each other again within this, once nothing is in their way.
 const WHOLE_WITHIN_MS: u64 = 15_000;
+/// What was under way when all was made well arrives within this.
+const ARRIVED_WITHIN_MS: u64 = 200;
 /// After that acks and requeues have come to rest within this.
 const SETTLED_WITHIN_MS: u64 = 2000;
 
@@ -226,7 +228,8 @@ impl Storm {
             self.run(100);
             assert!(self.sim.now_ms < until, "nodes find each other again");
         }
-        // Pauses that were on their way have arrived.
+        // Pauses that were on their way have arrived, at nodes that were frozen too.
+        self.run(ARRIVED_WITHIN_MS);
         for n in 0..self.sim.nodes.len() {
             for queue in QUEUES {
                 self.order(n, &["PAUSE", queue, "none"]);
