@@ -145,6 +145,8 @@ pub struct Server {
     closing: Vec<ClientId>,
     /// Whether somebody could not be accepted for want of a file descriptor.
     is_starved: bool,
+    /// Whether the log was told that clients are refused, and not yet that they are accepted.
+    refuses_clients: bool,
     paused_until: MonoMs,
     other_protocols: OtherProtocols,
     next_client_slot: usize,
@@ -238,6 +240,7 @@ impl Server {
             last_client_number: 0,
             closing: Vec::new(),
             is_starved: false,
+            refuses_clients: false,
             paused_until: MonoMs(0),
             other_protocols: OtherProtocols::default(),
             next_client_slot: 0,

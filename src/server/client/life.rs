@@ -19,6 +19,9 @@ pub const LISTENER_TOKENS: u8 = 1;
 /// How long a listener that found no file descriptor free waits for one, when nobody
 /// gives one back.
 const STARVED_MS: u64 = 100;
+/// The log is told that clients are accepted again when this share of `maxclients`, in percent,
+/// or less is here: who comes and goes at the limit is no news.
+const CALM_PERCENT: usize = 95;
 
 impl Server {
     pub(in crate::server) fn client(&self, id: ClientId) -> Option<&Client> {
@@ -80,11 +83,20 @@ impl Server {
     }
 
     fn connect_client(&mut self, mut stream: Stream, peer: Option<SocketAddr>) {
-        if self.clients.len() >= self.config.maxclients as usize {
+        let (count, max) = (self.clients.len(), self.config.maxclients as usize);
+        if count >= max {
+            if !self.refuses_clients {
+                log::info!("All {max} clients that maxclients allows are here: more are refused");
+            }
+            self.refuses_clients = true;
             self.stats.connections_rejected += 1;
             // It may not be read, and that is all right.
             let _refused = stream.write(b"-ERR max number of clients reached\r\n");
             return;
+        }
+        if self.refuses_clients && count * 100 <= max * CALM_PERCENT {
+            log::info!("{count} of {max} clients are here: more are accepted again");
+            self.refuses_clients = false;
         }
         self.stats.connections_received += 1;
         self.last_client_number += 1;
