@@ -7,8 +7,8 @@
 //!
 //! A line has a glob and words with values. For each word that line counts which is the last of
 //! those whose glob matches the name and that have the word. What comes of this for a queue is
-//! evaluated when it is asked for first, kept with the queue's entry, and evaluated anew once the
-//! lines have changed. Without lines nothing is looked up, evaluated or kept.
+//! evaluated when it is asked for first, kept with the queue while there is one, and evaluated anew
+//! once the lines have changed. Without lines nothing is looked up, evaluated or kept.
 
 use crate::base::glob::{self, Case};
 use crate::base::number;
@@ -200,13 +200,13 @@ impl Engine {
     fn evaluated_policy(&mut self, name: &[u8]) -> QueuePolicy {
         let policies = &self.config.policies;
         let version = self.policy_version;
-        let Some(q) = self.queues.find(name) else { return policies.evaluate(name) };
-        let kept = &mut self.queues[q].policy;
-        match kept {
+        let queue = self.queues.find(name).and_then(|q| self.queues[q].live_mut());
+        let Some(queue) = queue else { return policies.evaluate(name) };
+        match &queue.policy {
             Some(kept) if kept.version == version => kept.policy,
             _ => {
                 let policy = policies.evaluate(name);
-                *kept = Some(Box::new(KeptPolicy { version, policy }));
+                queue.policy = Some(Box::new(KeptPolicy { version, policy }));
                 policy
             }
         }

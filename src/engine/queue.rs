@@ -31,8 +31,6 @@ pub struct QueueEntry {
     live: Option<Box<Queue>>,
     /// Other nodes that want jobs of this queue.
     pub asks: Asks,
-    /// What the policies say of it, if that was asked.
-    pub policy: Option<Box<KeptPolicy>>,
 }
 
 /// A queue that somebody uses.
@@ -49,6 +47,8 @@ pub struct Queue {
     /// Whether the queue is in the list of those to serve.
     is_ready: bool,
     pub imports: Imports,
+    /// What the policies say of it, if that was asked.
+    pub policy: Option<Box<KeptPolicy>>,
 }
 
 /// Which ways a queue is paused, as the flags of a PAUSE message.
@@ -95,6 +95,7 @@ impl Queue {
             waiters: BTreeMap::new(),
             is_ready: false,
             imports: Imports::default(),
+            policy: None,
         }
     }
 
@@ -180,7 +181,6 @@ impl Queues {
             jobs: 0,
             live: None,
             asks: Asks::default(),
-            policy: None,
         });
         self.index.insert(hash, q);
         q

@@ -95,8 +95,11 @@ fn parse<'a>(engine: &mut Engine, call: &'a Call<'_>) -> Result<AddJob<'a>, Comm
     let mut arguments = Arguments::new(call.args, 4);
     while let Some(option) = arguments.next() {
         if is(option, "replicate") {
-            let number = arguments.number(1, CommandError::Replicate)?;
-            replicate = Some(u16::try_from(number).map_err(|_| CommandError::Replicate)?);
+            let copies = arguments.number(1, CommandError::Replicate)?;
+            if copies > u64::from(u16::MAX) {
+                return Err(CommandError::Replicate);
+            }
+            replicate = Some(copies);
         } else if is(option, "ttl") {
             ttl = Some(arguments.number(1, CommandError::Ttl)?);
         } else if is(option, "retry") {
@@ -114,36 +117,34 @@ fn parse<'a>(engine: &mut Engine, call: &'a Call<'_>) -> Result<AddJob<'a>, Comm
         }
     }
     let deadline = deadline(&call.args[3], engine.now.mono)?;
-    let policy = engine.policy_of(&call.args[1]);
-    let says = |word| policy.as_ref().and_then(|policy| policy.value(word));
-    let replicate = replicate.unwrap_or_else(|| {
-        let wanted = says(PolicyWord::DefaultReplicate).unwrap_or(REPLICATE_DEFAULT);
-        u16::try_from(wanted.min(engine.cluster.size() as u64)).unwrap_or(u16::MAX)
-    });
-    let ttl = ttl.unwrap_or_else(|| {
-        let wanted = says(PolicyWord::DefaultTtl).filter(|ttl| delay < *ttl);
-        wanted.unwrap_or(TTL_DEFAULT_SECS)
-    });
+    let size = engine.cluster.size() as u64;
+    if let Some(policy) = engine.policy_of(&call.args[1]) {
+        let copies = policy.value(PolicyWord::DefaultReplicate).map(|copies| copies.min(size));
+        replicate = replicate.or(copies);
+        ttl = ttl.or(policy.value(PolicyWord::DefaultTtl).filter(|ttl| delay < *ttl));
+        retry = retry.or(policy.value(PolicyWord::DefaultRetry));
+        queue_len_max = queue_len_max.or(policy.value(PolicyWord::MaxLen));
+    }
+    let replicate = replicate.unwrap_or(size.min(REPLICATE_DEFAULT));
+    let ttl = ttl.unwrap_or(TTL_DEFAULT_SECS);
     if replicate > 1 && retry == Some(0) {
         return Err(CommandError::RetryZeroNeedsOneCopy);
     }
     if delay >= ttl {
         return Err(CommandError::DelayBeyondTtl);
     }
-    let retry = retry
-        .or_else(|| says(PolicyWord::DefaultRetry))
-        .unwrap_or_else(|| (ttl / 10).clamp(1, RETRY_DEFAULT_MAX_SECS));
+    let retry = retry.unwrap_or_else(|| (ttl / 10).clamp(1, RETRY_DEFAULT_MAX_SECS));
     // The TTL's end is kept as 32 bits of unix seconds.
     let ttl_max = u64::from(u32::MAX).saturating_sub(engine.now.wall.secs());
     Ok(AddJob {
         queue: queue_name(&call.args[1])?,
         body: &call.args[2],
         deadline,
-        repl: replicate,
+        repl: replicate as u16,
         ttl_secs: saturate_u32(ttl.min(ttl_max)),
         retry_secs: saturate_u32(retry),
         delay_secs: saturate_u32(delay),
-        queue_len_max: queue_len_max.or_else(|| says(PolicyWord::MaxLen)).unwrap_or(0),
+        queue_len_max: queue_len_max.unwrap_or(0),
         copies,
         attributes,
     })
