@@ -149,8 +149,10 @@ impl Engine {
     pub(super) fn replicate_again(&mut self, r: JobRef) {
         let ask_at = self.ask_again_at(self.jobs[r].body.len());
         self.jobs.ask_again(r, ask_at);
-        if self.replicate(r, 1, Confirm::Yes) == 0
-            && !self.jobs[r].is_at_most_once()
+        // One holder is all that an at-most-once job may have: that one is asked again.
+        let is_once = self.jobs[r].is_at_most_once();
+        if self.replicate(r, usize::from(!is_once), Confirm::Yes) == 0
+            && !is_once
             && self.may_take_copies()
             && self.jobs.add_may_have(r, ME)
         {

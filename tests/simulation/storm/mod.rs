@@ -68,6 +68,8 @@ enum Weather {
 struct Storm {
     sim: Sim,
     rng: Rng,
+    /// For memory that is short, so that the rest of a seed's run is what it was without.
+    memory_rng: Rng,
     weather: Weather,
     /// One on each node.
     consumers: Vec<Option<ClientId>>,
@@ -161,6 +163,7 @@ impl Storm {
         let mut storm = Self {
             sim,
             rng,
+            memory_rng: Rng::from_seed(seed_bytes(seed, 0xde)),
             weather,
             consumers: vec![None; count],
             rest: Rest::default(),
@@ -201,10 +204,21 @@ impl Storm {
             let n = self.node();
             self.sim.upset_disk(&mut self.rng, n);
         }
+        self.shorten_memory();
         self.consume();
         let ms = u64::from(self.rng.below(200));
         self.run(ms);
         self.check_rest();
+    }
+
+    /// Memory is short now and then, and never full: nothing is refused for that, and nothing
+    /// comes twice.
+    fn shorten_memory(&mut self) {
+        if matches!(self.weather, Weather::Fair | Weather::Hazy) && self.memory_rng.below(20) == 0 {
+            let n = self.memory_rng.index(self.sim.nodes.len());
+            self.memory_levels[n] = self.memory_rng.below(2) as u8;
+            self.sim.set_memory_level(n, self.memory_levels[n]);
+        }
     }
 
     fn run(&mut self, ms: u64) {
