@@ -17,7 +17,8 @@ fn shown(client: &mut Client, id: &str, name: &str) -> Value {
     fields[at + 1].clone()
 }
 
-/// Waits on all nodes for a job, and returns after what time it came to one of them.
+/// Waits on all nodes for a job, and returns after what time it came to one of them: a few
+/// milliseconds early at most, as servers count whole ones.
 fn comes_after(mesh: &Mesh, id: &str, since: Instant) -> Duration {
     let job = Value::Array(vec![Value::Array(vec![bulk("q"), bulk(id), bulk("body")])]);
     let mut clients: Vec<Client> = (0..mesh.servers.len()).map(|n| mesh.client(n)).collect();
@@ -52,7 +53,7 @@ fn a_job_that_is_given_back_for_a_while_is_kept_back_on_all_nodes() {
         delayed,
         Value::Array(vec![bulk("0"), Value::Array(vec![Value::Status(id.clone().into())])])
     );
-    assert!(comes_after(&mesh, &id, since) >= Duration::from_secs(4));
+    assert!(comes_after(&mesh, &id, since) >= Duration::from_millis(3990));
     assert_eq!(integer(mesh.client(1).call(&format!("ACKJOB {id}"))), 1);
 }
 
@@ -63,7 +64,7 @@ fn a_lease_is_longer_than_the_retry_on_all_nodes() {
     let since = Instant::now();
     assert_ne!(mesh.client(0).call("GETJOB LEASE 2 FROM q"), Value::NullArray);
     assert_eq!(integer(mesh.client(0).call(&format!("WORKING {id} LEASE 4"))), 4);
-    assert!(comes_after(&mesh, &id, since) >= Duration::from_secs(4));
+    assert!(comes_after(&mesh, &id, since) >= Duration::from_millis(3990));
     let deliveries = shown(&mut mesh.client(0), &id, "additional-deliveries");
     assert_eq!(deliveries, Value::Integer(1));
 }
