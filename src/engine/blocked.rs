@@ -38,7 +38,7 @@ use super::{Engine, More};
 /// node which leaves turns away.
 const VISITS_MAX: usize = 1000;
 
-/// A place in line: smaller came first.
+/// The order of arrival among waiters: smaller came first.
 pub type WaitOrder = u64;
 
 /// What a client waits for.

@@ -65,7 +65,8 @@ impl Engine {
         self.jobs.insert(new)
     }
 
-    /// Takes in a job that is new here and queued at once. Nobody else has to know.
+    /// Takes in a job that is new here and queued at once. Holders are not sent QUEUED; those of
+    /// a job that was restored at a start are asked about it later, see [`super::restored`].
     pub(super) fn register_queued(&mut self, new: NewJob) -> JobRef {
         self.queues.use_name(new.queue);
         let retry_at = self.retry_at(new.retry_secs);
@@ -232,7 +233,8 @@ impl Engine {
         self.cluster.send(&mut self.out, self.jobs.may_have(r), flags, message);
     }
 
-    /// A timer of a job has come.
+    /// A job is due: its TTL is over, its collection is to be tried, its holders are to be warned
+    /// of its retry, or it goes back to its queue.
     pub(super) fn process_due(&mut self, r: JobRef) {
         let now = self.now.mono;
         let job = &self.jobs[r];

@@ -8,8 +8,9 @@
 //! Messages come late, twice, or not at all, and their sender may not know what this node
 //! knows. So a valid message at the wrong moment is normal and changes nothing, and no message
 //! undoes what is final: a job that is acked here stays acked whatever a node says of it, and
-//! that node is sent SETACK. Whoever speaks of a job has it, or had it, and so becomes one of its
-//! holders here: were it left out of the set, it would never get the ack.
+//! that node is sent SETACK. The sender of QUEUED, WORKING, WILLQUEUE, YOURJOBS, or of a GOTACK
+//! that knows the job, has it or had it, and so becomes one of its holders here: were it left out
+//! of the set, it would never get the ack.
 //!
 //! Two holders may queue a job at the same time, each before the other's QUEUED came. Then one
 //! of them has to give in, and both must choose the same one without asking: the node that
@@ -32,7 +33,7 @@ use super::node_set::NodeRef;
 use super::queue::Pause;
 use super::replication::Confirm;
 
-/// Which of the two messages that postpone a job's next delivery.
+/// The message by which another node postpones a job's next delivery here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Postponed {
     Queued,

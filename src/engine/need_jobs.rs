@@ -22,10 +22,13 @@ use super::queue::{QueueEntry, QueueRef};
 use super::your_jobs::ASK_VALID_MS;
 use super::{Engine, Storage};
 
+/// Jobs that one NEEDJOBS asks for, as C does.
 const ASK_MIN: u64 = 5;
 const ASK_MAX: u64 = 100;
+/// All nodes are asked after 2 s, then after twice as long each time, up to 30 s. C: 2 s and 30 s.
 const BROADCAST_MIN_MS: u64 = 2000;
 const BROADCAST_MAX_MS: u64 = 30_000;
+/// The nodes that jobs came from are asked after 25 ms, then after twice as long each time.
 const ASK_AGAIN_MIN_MS: u64 = 25;
 const ASK_AGAIN_MAX_MS: u64 = 2000;
 /// A node that sent jobs counts as a source for this long.

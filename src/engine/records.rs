@@ -81,12 +81,12 @@ pub(super) fn saturate_u32(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// How the append only file is doing.
+/// The state of the append only file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Storage {
     /// There is none: no records are written.
     Off,
-    /// As the policy says.
+    /// Records are written, and synced as appendfsync says.
     Works,
     /// Its jobs are being loaded: they are in it already. It was last written at a time at
     /// which the server that wrote it still ran.

@@ -56,10 +56,10 @@ pub enum Kept {
 }
 
 impl Engine {
-    /// Adds up to `count` reachable nodes to those that may have the job (of a job with
-    /// attributes those first that keep them), and sends it
-    /// to all of them that did not confirm (and, when the set grew, to those that did,
-    /// so that their copies name the new ones). Returns how many were added.
+    /// Adds up to `count` reachable nodes to those that may have the job, and sends it to all of
+    /// them that did not confirm it (and, when the set grew, to those that did, so that their
+    /// copies name the new ones). Nodes whose memory is short come last; of a job with attributes,
+    /// those that keep attributes come first. Returns how many were added.
     pub(super) fn replicate(&mut self, r: JobRef, count: usize, confirm: Confirm) -> usize {
         let (mut drawn, mut added) = (0, 0);
         let mut short_of_memory = Vec::new();

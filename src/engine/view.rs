@@ -1,4 +1,4 @@
-//! What replies, records and frames are written from.
+//! The engine's tables, borrowed for reading while something is written from them.
 //!
 //! Whoever writes reads jobs, queues and nodes, and appends to a lane of the outbox. The two
 //! are different parts of the engine, so a [`View`] borrows the one while the other changes.

@@ -1,6 +1,6 @@
 //! The clocks, read in one place, and TIME.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::Server;
 use super::server_command::{ServerCommand, row};
@@ -10,17 +10,18 @@ use crate::engine::command::{Call, Outcome};
 pub(super) static COMMANDS: &[ServerCommand] = &[row("time", time)];
 
 /// How far the turn's time may fall behind while commands run.
-const LAG_MAX_US: u128 = 1000;
+const LAG_MAX: Duration = Duration::from_millis(1);
 
 /// The time of the turn. It stands still while commands run, but for long ones.
 pub struct Clock {
     pub now: Now,
-    read_at: Instant,
+    /// A point in time is compared for much less than a difference is taken.
+    stale_at: Instant,
 }
 
 impl Clock {
     pub fn start() -> Self {
-        Self { now: read(), read_at: Instant::now() }
+        Self { now: read(), stale_at: Instant::now() + LAG_MAX }
     }
 
     /// Reads the clocks anew.
@@ -30,7 +31,7 @@ impl Clock {
 
     /// Reads the clocks anew if commands have run for a while until `instant`.
     pub fn catch_up(&mut self, instant: Instant) {
-        if instant.duration_since(self.read_at).as_micros() > LAG_MAX_US {
+        if instant > self.stale_at {
             self.read();
         }
     }

@@ -157,8 +157,8 @@ pub struct Server {
     unfinished: Unfinished,
     /// Where the arguments of the current request stand; empty between requests.
     args: Vec<ArgRange>,
-    /// When the client whose turn it is began to be served.
-    share_started_at: Instant,
+    /// When the share of the client whose turn it is will be used up.
+    share_ends_at: Instant,
     /// When the command that runs began, or the one before it ended.
     command_started_at: Instant,
     /// The replies of a turn by client; empty between drains.
@@ -248,7 +248,7 @@ impl Server {
             memory_news: MemoryNews::default(),
             unfinished: Unfinished::default(),
             args: Vec::new(),
-            share_started_at: Instant::now(),
+            share_ends_at: Instant::now(),
             command_started_at: Instant::now(),
             sorted_replies: Vec::new(),
         };

@@ -100,8 +100,8 @@ impl Server {
             return;
         }
         let mut quota = READ_PER_TURN;
-        self.share_started_at = Instant::now();
-        self.command_started_at = self.share_started_at;
+        self.command_started_at = Instant::now();
+        self.share_ends_at = self.command_started_at + SHARE_OF_TURN;
         if !self.run_kept(id) {
             return;
         }
@@ -118,7 +118,7 @@ impl Server {
                 return;
             }
             let has_read = quota < READ_PER_TURN;
-            if quota == 0 || has_read && self.share_started_at.elapsed() > SHARE_OF_TURN {
+            if quota == 0 || has_read && Instant::now() > self.share_ends_at {
                 return self.come_back_to(id);
             }
             let received = match client.connection.read(&mut self.read_buffer) {
@@ -200,9 +200,8 @@ impl Server {
                 break Halt::Held;
             }
             let rest = &mut input[*consumed..];
-            let served_for = self.command_started_at.duration_since(self.share_started_at);
             // A client that has nothing left to execute needs no further turn.
-            if !rest.is_empty() && served_for > SHARE_OF_TURN {
+            if !rest.is_empty() && self.command_started_at > self.share_ends_at {
                 break Halt::ShareUsed;
             }
             let sender = match self.config.requirepass {

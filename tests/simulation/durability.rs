@@ -234,9 +234,13 @@ impl Run {
         if let Some(id) = self.in_hand.pop() {
             let is_active = self.sim.state_of(0, &id).as_deref() == Some("active");
             let is_once = !JobId::parse(&id).expect("IDs are valid").is_at_least_once();
+            // One that the file brought again with aof-enqueue-jobs-once goes to its queue in a
+            // moment, and may be sent there before.
+            let may_return = self.stories.get(&id).is_some_and(|story| story.may_return);
             let id = String::from_utf8_lossy(&id).into_owned();
             match self.call(&format!("NACK {id}")) {
                 None => {}
+                Some(Value::Integer(1)) if is_active && may_return => {}
                 Some(Value::Integer(count)) => assert_eq!(count, i64::from(is_active && !is_once)),
                 Some(Value::Error(text)) => assert!(text.starts_with(b"MISCONF"), "{text:?}"),
                 Some(other) => panic!("NACK answers a number: {other:?}"),

@@ -13,8 +13,8 @@
 //!    removed                                  '-- acked by all holders --> removed
 //! ```
 //!
-//! What goes to its queue at once was active for the moment in between: a job that ADDJOB
-//! promised without delay, one that YOURJOBS brought. A queued job whose retry is over stays
+//! A job that ADDJOB promised without delay, or that YOURJOBS brought, passes through Active into
+//! its queue. One that a planned restart loads begins as Queued. A queued job whose retry is over stays
 //! queued and gets its next time. An ACKJOB or SETACK ends a wait for copies as if they were
 //! there. The end of the TTL, DELJOB and FASTACK remove a job from every state.
 //!

@@ -18,7 +18,7 @@ pub enum Nack {
     Uncounted,
 }
 
-/// Whether it is to be announced to the holders of a job that it was queued.
+/// Whether the holders of a job are to be sent QUEUED.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Announced {
     No,
