@@ -156,8 +156,9 @@ impl Cluster {
             other.is_at(&address) && (matches!(reason, Reason::Gossip(_)) || other.reason == reason)
         };
         if let Some(same) = self.handshakes.values_mut().find(|other| is_same(other)) {
-            if matches!(reason, Reason::Meet { .. }) {
-                // It goes on asking, so this one is not to time out.
+            if !matches!(reason, Reason::Gossip(_)) {
+                // An operator or a node that asks again counts on an attempt that lasts from now
+                // on, so this one is not to time out.
                 same.began_at = now;
             }
             return Begun::Yes;

@@ -352,6 +352,18 @@ fn a_meet_to_nobody_is_shown_and_gone_after_the_handshake_timeout() {
 }
 
 #[test]
+fn who_meets_again_has_the_whole_time_from_then_on() {
+    let mut machine = Machine::knowing(0);
+    machine.run(|cluster, cx| cluster.meet(cx, ip(9), PORT, None));
+    machine.pass(NODE_TIMEOUT_MS);
+    machine.run(|cluster, cx| cluster.meet(cx, ip(9), PORT, None));
+    machine.pass(NODE_TIMEOUT_MS);
+    assert_eq!(machine.cluster.handshake_count(), 1);
+    machine.pass(TICK_MS);
+    assert_eq!(machine.cluster.handshake_count(), 0);
+}
+
+#[test]
 fn a_handshake_by_command_takes_over_one_from_gossip() {
     let mut machine = Machine::knowing(0);
     let address = Address::new(ip(9), PORT, None).expect("an address");
