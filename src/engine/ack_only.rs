@@ -111,7 +111,7 @@ impl AckOnlyJobs {
     }
 
     /// An ack that is due; the caller reschedules or removes it.
-    pub fn first_due(&mut self, now: MonoMs) -> Option<JobId> {
+    pub fn first_due(&self, now: MonoMs) -> Option<JobId> {
         self.due.first().filter(|(at, _)| *at <= now).map(|&(_, id)| id)
     }
 

@@ -286,7 +286,7 @@ impl Engine {
     /// [`super::memory`].
     pub(super) fn takes_no_copy(&self, repl: u16) -> bool {
         !self.may_take_copies()
-            || self.memory_level == 1 && self.cluster.roomy_count() >= usize::from(repl)
+            || self.memory_level == 1 && self.cluster.count_with_memory() >= usize::from(repl)
     }
 
     fn may_take_copies(&self) -> bool {

@@ -248,9 +248,9 @@ impl Cluster {
     }
 
     /// How many nodes can be sent new copies of jobs now and are not short of memory.
-    pub fn roomy_count(&self) -> usize {
-        let has_room = |node: NodeRef| self.is_linked(node) && !self.is_short_of_memory(node);
-        self.reachable.iter().filter(|node| has_room(**node)).count()
+    pub fn count_with_memory(&self) -> usize {
+        let has_memory = |node: NodeRef| self.is_linked(node) && !self.is_short_of_memory(node);
+        self.reachable.iter().filter(|node| has_memory(**node)).count()
     }
 
     /// Takes note of this node's memory level, which peers learn with the next ping.
