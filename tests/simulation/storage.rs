@@ -258,12 +258,16 @@ impl Storage {
     }
 
     fn note_failure(&mut self, now: Now, sim_ms: u64) {
-        let started_at = *self.started_at.get_or_insert(sim_ms);
         if self.aof.figures(now.mono).unwritten_len == 0 {
-            self.unwritten_since = None;
+            if let Some(since) = self.unwritten_since.take() {
+                // What a disk takes at last is as safe as what is written now.
+                self.inherited = self.inherited.min(LostSince(since));
+                self.started_at = Some(sim_ms);
+            }
         } else {
             self.unwritten_since.get_or_insert(sim_ms);
         }
+        let started_at = *self.started_at.get_or_insert(sim_ms);
         if self.fails() {
             self.failing_since.get_or_insert(sim_ms);
         } else {
