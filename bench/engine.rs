@@ -11,7 +11,7 @@ use disque::engine::command::Call;
 use disque::engine::commands;
 use disque::engine::config::EngineConfig;
 use disque::engine::records::Storage;
-use disque::proto::aof_sum::SumPlace;
+use disque::proto::aof_record::SumPlace;
 use disque::proto::reply::Resp;
 use disque::proto::request::{self, Args, Parsed, RequestParser, Sender};
 use disque::store::aof_sums::{FileEnd, SumWriter};

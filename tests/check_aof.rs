@@ -8,8 +8,9 @@ use std::time::{Duration, SystemTime};
 
 use disque::base::ids::{JobId, NodeId};
 use disque::base::rng::Rng;
+use disque::proto::aof_record::SumPlace;
 use disque::proto::aof_record::{self, AofRecord};
-use disque::proto::aof_sum::{SumKind, SumPlace};
+use disque::proto::aof_sum::SumKind;
 use disque::proto::job_record::JobRecord;
 use disque::store::aof_load::{AofReader, LoadProgress};
 use disque::store::aof_sums::{FileEnd, SumWriter};

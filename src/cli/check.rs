@@ -215,7 +215,7 @@ fn node_reasons(condition: &NodeCondition) -> Vec<(Severity, String)> {
         && percent >= MEMORY_SHORT
     {
         let max = human_bytes(max);
-        let text = format!("memory {percent}% of {max}: new jobs go to nodes that have room");
+        let text = format!("memory {percent}% of {max}: new jobs go to nodes with free memory");
         reasons.push((Severity::Warning, text));
     }
     if let Some(text) = rewrite_failure(&condition.info) {

@@ -8,7 +8,7 @@ use super::table::counted;
 use crate::base::number::human_bytes;
 use crate::proto::reply_reader::Value;
 
-/// Shares of maxmemory, in percent, above which a node gives way to those that have room, and
+/// Shares of maxmemory, in percent, above which a node gives way to those with free memory, and
 /// refuses jobs.
 pub const MEMORY_SHORT: u64 = 75;
 const MEMORY_FULL: u64 = 95;

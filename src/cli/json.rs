@@ -3,7 +3,7 @@
 //! Strings are bytes that are often UTF-8 and need not be: those that are not become
 //! `{"base64":"..."}`, so that nothing is lost.
 
-use super::output::Sink;
+use super::sink::Sink;
 use crate::base::ids::BASE64;
 
 /// Appends a string, or an object when the bytes are no UTF-8.

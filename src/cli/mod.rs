@@ -32,6 +32,7 @@ pub mod queues;
 pub mod repl;
 pub mod roster;
 pub mod session;
+pub mod sink;
 pub mod stat;
 pub mod survey;
 pub mod table;

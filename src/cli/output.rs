@@ -5,23 +5,12 @@
 //! client to the byte, oddities included, since scripts cut them apart.
 
 use super::json;
+use super::sink::Sink;
 use crate::proto::quoting;
 use crate::proto::reply_reader::Value;
 
 /// Bytes of a string that are quoted at once.
 const QUOTED_AT_ONCE: usize = 64 * 1024;
-
-/// Where rendered bytes go.
-pub trait Sink {
-    /// Takes the next bytes. What becomes of them is the sink's business.
-    fn put(&mut self, bytes: &[u8]);
-}
-
-impl Sink for Vec<u8> {
-    fn put(&mut self, bytes: &[u8]) {
-        self.extend_from_slice(bytes);
-    }
-}
 
 /// A way to print replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use std::io::{self, BufRead, BufReader, IsTerminal, Write};
 use std::os::fd::AsRawFd;
 
 use super::failure::Failure;
-use super::output::Sink;
+use super::sink::Sink;
 use crate::base::reason::reason;
 
 /// Bytes after which a part of the output is sent.

@@ -2,7 +2,7 @@
 
 use core::net::IpAddr;
 
-use crate::proto::aof_sum::SumPlace;
+use crate::proto::aof_record::SumPlace;
 
 use super::policy::Policies;
 

@@ -3,13 +3,14 @@
 //! | level | used | effect |
 //! |---|---|---|
 //! | 0 | below 75 % | none |
-//! | 1 | above 75 % | gives way to nodes that have room; delivered at-most-once jobs may go |
+//! | 1 | above 75 % | gives way to nodes with free memory; delivered at-most-once jobs may go |
 //! | 2 | above 95 % | no copies are taken; acked jobs may go too |
 //!
 //! A node that gives way keeps no copy of a job that its clients add and for which enough others
-//! have room. It keeps one of any other, and takes the copies that nodes ask it to, which go to
-//! those with room first, up to 95 %: a cluster that is as full everywhere, or of which the rest is out of
-//! reach, goes on as long as it can. Nodes say with each ping whether they have room.
+//! have free memory. It keeps one of any other, and takes the copies that nodes ask it to, which
+//! go to those with free memory first, up to 95 %: a cluster that is as full everywhere, or of
+//! which the rest is out of reach, goes on as long as it can. Nodes say with each ping whether
+//! they have free memory.
 //!
 //! Differs from C, which takes no copies at all above 75 %: a node alone refused every job there,
 //! with a fifth of its memory still to be had.

@@ -11,8 +11,8 @@
 
 use crate::base::memory;
 use crate::base::time::{MonoMs, Now, UnixMs};
+use crate::proto::aof_record::SumPlace;
 use crate::proto::aof_record::{self, AofRecord};
-use crate::proto::aof_sum::SumPlace;
 use crate::proto::job_record::JobRecord;
 
 use super::config::EnqueueAtLoad;

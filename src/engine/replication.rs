@@ -257,7 +257,7 @@ impl Engine {
     }
 
     /// Whether no new copies of a queue's jobs are taken. Above 75 % of the memory they are: who
-    /// is able asks nodes with room first, and has reasons when it asks this one.
+    /// is able asks nodes with free memory first, and has reasons when it asks this one.
     fn refuses_copies(&self, queue: &[u8]) -> bool {
         !self.may_take_copies()
             || self.storage == Storage::Fails

@@ -11,7 +11,7 @@
 
 use std::fmt;
 
-use super::aof_sum::{self, SumPlace};
+use super::attributes::{PIECE_LEN, Tag};
 use super::job_record::{JobRecord, RECORD_LEN_MAX};
 use super::reader::{DecodeError, Reader};
 use crate::base::ids::{JOB_ID_LEN, JobId, NODE_ID_LEN, NodeId};
@@ -85,6 +85,23 @@ pub const LOADJOB_HEAD: &[u8] = b"*2\r\n$7\r\nLOADJOB\r\n$";
 const DELJOB_HEAD: &[u8] = b"*2\r\n$6\r\nDELJOB\r\n$40\r\n";
 const DELJOB_LEN: usize = DELJOB_HEAD.len() + JOB_ID_LEN + 2;
 
+/// Whether a LOADJOB is written with a place for a sum, to be filled where the record goes
+/// to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SumPlace {
+    No,
+    Yes,
+}
+
+/// The place of a sum ([`super::aof_sum`]): the attribute, with nothing in it.
+pub(super) const SUM_PLACE: [u8; PIECE_LEN] = {
+    let mut piece = [0; PIECE_LEN];
+    piece[0] = Tag::SUM.0;
+    // The length, whose other byte is 0.
+    piece[1] = 35;
+    piece
+};
+
 /// Appends a LOADJOB, with a place for its sum behind its attributes if there is to be one.
 pub fn append_load_job<N>(out: &mut Vec<u8>, record: &JobRecord<'_, N>, place: SumPlace)
 where
@@ -98,7 +115,7 @@ where
         }
         SumPlace::Yes => {
             append_head(out, record.encoded_len() + NODE_ID_LEN);
-            record.encode_with(out, &aof_sum::PLACE);
+            record.encode_with(out, &SUM_PLACE);
         }
     }
     out.extend_from_slice(b"\r\n");

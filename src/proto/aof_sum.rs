@@ -25,21 +25,13 @@
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-use super::aof_record;
-use super::attributes::{Attributes, PIECE_LEN, Tag};
+use super::aof_record::{self, SumPlace};
+use super::attributes::{Attributes, Tag};
 use super::job_record::{JobRecord, NodeIds, STATE_ACTIVE};
 use super::reader::{DecodeError, Reader};
 use crate::base::ids::JobId;
 
 const VALUE_LEN: usize = 35;
-/// Where a sum is to be filled in: the attribute, with nothing in it.
-pub(super) const PLACE: [u8; PIECE_LEN] = {
-    let mut piece = [0; PIECE_LEN];
-    piece[0] = Tag::SUM.0;
-    // The length, whose other byte is 0.
-    piece[1] = 35;
-    piece
-};
 /// The checksum of the record and the line end: what the checksum does not cover.
 const BEHIND_LEN: usize = 4 + LINE_END_LEN;
 const LINE_END_LEN: usize = 2;
@@ -49,14 +41,6 @@ const EXPIRED_IN_1970: u32 = 1;
 /// Tells the records of a file from those of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileMark(pub [u8; 8]);
-
-/// Whether a LOADJOB is written with a place for a sum, to be filled where the record goes
-/// to a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SumPlace {
-    No,
-    Yes,
-}
 
 /// What a record with a sum is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -285,7 +269,7 @@ mod tests {
     #[test]
     fn a_sum_stands_behind_other_attributes() {
         let mut note = Vec::new();
-        let mut piece = [0; PIECE_LEN];
+        let mut piece = [0; crate::proto::attributes::PIECE_LEN];
         piece[..5].copy_from_slice(&[4, 2, 0, b'n', b'n']);
         job(load_job()).encode_with(&mut note, &piece);
         let noted = JobRecord::decode(&mut Reader::new(&note)).expect("it was just encoded");
@@ -307,7 +291,7 @@ mod tests {
     fn a_value_that_looks_like_a_sum_is_none() {
         let mut stream = AttributeStream::default();
         // Behind the first entry's 38 bytes the value goes on as a sum begins.
-        let value = [&[b'v'; 35][..], &PLACE].concat();
+        let value = [&[b'v'; 35][..], &aof_record::SUM_PLACE].concat();
         stream.push(Tag::USER, &[&value]);
         let kept = stream.keep().expect("it has some");
         let with_attributes = JobRecord { attributes: kept.as_attributes(), ..job(load_job()) };

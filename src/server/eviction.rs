@@ -11,7 +11,7 @@ use super::latency::LatencyEvent;
 use crate::base::memory;
 use crate::manual::{Command, Flags};
 
-/// The memory level from which a node gives way to those that have room.
+/// The memory level from which a node gives way to those with free memory.
 const SHORT: u8 = 1;
 /// The memory level from which commands that add are refused.
 const OVER_LIMIT: u8 = 2;
@@ -114,10 +114,10 @@ impl MemoryNews {
             0 => Some("Memory is not short any more: new jobs are kept here"),
             SHORT if earlier > SHORT => Some(
                 "Memory is not full any more: commands that add jobs are carried out, and jobs go \
-                 to nodes that have room",
+                 to nodes with free memory",
             ),
             SHORT => {
-                Some("Memory is short, over 75 % of maxmemory: jobs go to nodes that have room")
+                Some("Memory is short, over 75 % of maxmemory: jobs go to nodes with free memory")
             }
             _ => Some("Memory is full, over 95 % of maxmemory: commands that add jobs are refused"),
         }

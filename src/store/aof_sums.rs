@@ -182,7 +182,7 @@ impl SumReader {
 mod tests {
     use super::super::aof_load::{AofReader, LoadError, LoadFault, LoadProgress};
     use super::*;
-    use crate::proto::aof_sum::SumPlace;
+    use crate::proto::aof_record::SumPlace;
     use crate::proto::job_record::JobRecord;
     use std::path::Path;
 

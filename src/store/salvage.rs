@@ -19,8 +19,9 @@ use super::aof_load::{AofReader, LoadError, LoadFault, LoadProgress};
 use super::aof_sums::{FileEnd, SumWriter};
 use super::replacement;
 use crate::base::rng::Rng;
+use crate::proto::aof_record::SumPlace;
 use crate::proto::aof_record::{self, AofRecord};
-use crate::proto::aof_sum::{FileMark, SumKind, SumPlace};
+use crate::proto::aof_sum::{FileMark, SumKind};
 use crate::proto::job_record::JobRecord;
 
 /// Bytes gathered before they are written.

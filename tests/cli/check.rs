@@ -44,19 +44,19 @@ fn check_tells_the_health_in_one_line_and_a_status() {
                 "d 10.0.0.4:7711 noflags 0 0 connected\n",
                 "e 10.0.0.5:7711 noflags 0 0 connected\n",
             ]),
-            "WARNING: memory 80% of 1000B: new jobs go to nodes that have room",
+            "WARNING: memory 80% of 1000B: new jobs go to nodes with free memory",
             1,
         ),
         (
             "used_memory:800",
             cluster(&[ME, GOOD]),
-            "WARNING: memory 80% of 1000B: new jobs go to nodes that have room",
+            "WARNING: memory 80% of 1000B: new jobs go to nodes with free memory",
             1,
         ),
         (
             "used_memory:940",
             alone.clone(),
-            "WARNING: memory 94% of 1000B: new jobs go to nodes that have room",
+            "WARNING: memory 94% of 1000B: new jobs go to nodes with free memory",
             1,
         ),
         (

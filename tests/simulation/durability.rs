@@ -13,7 +13,7 @@ use disque::base::ids::{ClientId, JobId};
 use disque::base::rng::Rng;
 use disque::engine::config::{EngineConfig, EnqueueAtLoad};
 use disque::proto::aof_record::AofRecord;
-use disque::proto::aof_sum::SumPlace;
+use disque::proto::aof_record::SumPlace;
 use disque::proto::reply::Resp;
 use disque::proto::reply_reader::Value;
 use disque::store::aof_load::AofReader;

@@ -1,7 +1,7 @@
 //! What befalls the disks of a cluster, and how nodes end, drawn from a seed.
 
 use disque::base::rng::Rng;
-use disque::proto::aof_sum::SumPlace;
+use disque::proto::aof_record::SumPlace;
 use disque::store::aof::{AofOptions, Checksums, SyncDuringRewrite, SyncPolicy};
 use disque::store::aof_rewrite::IncrementalSync;
 

@@ -13,7 +13,7 @@ use disque::engine::commands;
 use disque::engine::records::Storage as Health;
 use disque::engine::{Engine, More};
 use disque::manual::Flags;
-use disque::proto::aof_sum::SumPlace;
+use disque::proto::aof_record::SumPlace;
 use disque::store::aof::{
     Aof, AofOptions, AofState, Checksums, LastRewrite, SyncDuringRewrite, SyncPolicy,
 };

@@ -376,13 +376,13 @@ pub static SECTIONS: &[DirectiveGroup] = &[
                 LIVE,
                 place!(maxmemory),
                 "The memory the server may use; 0 is no limit. Above 75 %, jobs of which enough \
-                 other nodes have room for copies are stored there; others are still taken. \
+                 other nodes have memory for copies are stored there; others are still taken. \
                  Above 95 %, commands that add jobs are refused with `-OOM command not allowed \
                  when used memory > 'maxmemory'.`, and no copies are taken: the producer of a \
                  job that needs one gets `-NOREPL Timeout reached before replicating to the \
                  requested number of nodes`. An at-most-once job has one copy and is kept here \
-                 only when no other node says that it has room. The log says once that a level is \
-                 reached, and once that memory is 5 % below it again. What \
+                 only when no other node says that it has free memory. The log says once that \
+                 a level is reached, and once that memory is 5 % below it again. What \
                  clients and nodes have sent of requests that are not whole yet does not count: \
                  all of it together may take what is free otherwise, at least an eighth of \
                  maxmemory, or 1gb without a limit; beyond that, whoever holds most is closed. \

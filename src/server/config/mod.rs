@@ -17,7 +17,7 @@ use std::path::PathBuf;
 
 use crate::engine::config::{Announce, EngineConfig, EnqueueAtLoad, Eviction, RetryFrom};
 use crate::engine::policy::Policies;
-use crate::proto::aof_sum::SumPlace;
+use crate::proto::aof_record::SumPlace;
 
 /// Every setting of the server. A field is named as its directive, plus its unit.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use disque::base::rng::Rng;
-use disque::proto::aof_sum::SumPlace;
+use disque::proto::aof_record::SumPlace;
 use disque::proto::reply_reader::Value;
 
 use super::{Storm, Weather};

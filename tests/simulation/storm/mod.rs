@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use disque::base::ids::{ClientId, NodeId};
 use disque::base::rng::Rng;
 use disque::engine::config::{EngineConfig, RetryFrom};
-use disque::proto::aof_sum::SumPlace;
+use disque::proto::aof_record::SumPlace;
 
 use crate::clock::Clock;
 use crate::cluster::{Sim, seed_bytes};
