@@ -34,6 +34,10 @@ Any command may be answered by one of these, in this order:
 - `MISCONF Errors writing to the AOF file: <reason>` if it has the flag denyoom, and to PING
 - `LOADING Disque is loading the dataset in memory` unless it has the flag loading
 
+Every command is found as `DISQUE.NAME` and as `DISQUE NAME` too, for proxies and servers that
+have other stores beside: where no command has the name that was sent. A command that was renamed
+is found so under its new name. Errors, COMMAND INFO, MONITOR and SLOWLOG show what was sent.
+
 QUIT stands in no table: it is answered OK, before the password and with any arguments, and
 the connection is closed.
 

@@ -217,17 +217,26 @@ pub enum Sender {
     Unauthenticated,
 }
 
-/// Gives the name of the request at the beginning of `input`.
+/// Gives an argument of the request at the beginning of `input`, the name being number 0.
 ///
-/// `None`: it is not there, and [`RequestParser::parse`] finds no whole request either.
-pub fn name(input: &[u8]) -> Option<&[u8]> {
+/// `None`: it has none, or it is not there yet, and [`RequestParser::parse`] finds no whole
+/// request either.
+pub fn argument(input: &[u8], index: usize) -> Option<&[u8]> {
     if input.first() != Some(&b'*') {
         let line_end = memchr::memchr(b'\n', input)?;
         let line = input.get(..line_end)?.trim_ascii();
-        return line.split(u8::is_ascii_whitespace).next().filter(|name| !name.is_empty());
+        let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+        return words.nth(index);
     }
     let Ok(Begin::Array(array)) = Array::begin(input, Sender::Authenticated) else { return None };
-    let rest = input.get(array.at..)?;
+    let mut rest = input.get(array.at..)?;
+    for _ in 0..array.remaining.min(index) {
+        let (len, line_len) = read_bulk_line(rest, Sender::Authenticated).ok()??;
+        rest = rest.get(line_len + len + 2..)?;
+    }
+    if index >= array.remaining {
+        return None;
+    }
     let (len, line_len) = read_bulk_line(rest, Sender::Authenticated).ok()??;
     rest.get(line_len..line_len + len)
 }
@@ -667,7 +676,7 @@ mod tests {
             (b" \r\nPING\r\n", None),
         ] {
             let expected = expected.map(str::as_bytes);
-            assert_eq!(name(text), expected, "{}", text.escape_ascii());
+            assert_eq!(argument(text, 0), expected, "{}", text.escape_ascii());
         }
     }
 
@@ -765,7 +774,7 @@ mod tests {
         fn no_request_is_whole_before_it_has_a_name(
             text in prop::collection::vec(prop::sample::select(&b"*1$4\r\n\r\n\"' xPING"[..]), 0..30),
         ) {
-            let name = name(&text).map(<[u8]>::to_vec);
+            let name = argument(&text, 0).map(<[u8]>::to_vec);
             let parsed = RequestParser::default()
                 .parse(&mut text.clone(), &mut Vec::new(), Sender::Authenticated);
             let is_whole = matches!(parsed, Ok(Parsed::Request { .. }));

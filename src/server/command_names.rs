@@ -3,6 +3,9 @@
 //! A name is looked up once a request, so the names are a small open hash of what differs
 //! most between them: length, first and last letter. Renamed commands are found under
 //! their new name only; everything else knows them by their own.
+//!
+//! A proxy, or a server that has other stores beside, may want names that tell whose they are.
+//! So where no command has a name, `DISQUE.NAME` and `DISQUE NAME` are the command of that name.
 
 use crate::manual;
 
@@ -82,6 +85,31 @@ impl CommandNames {
     }
 }
 
+/// Whose commands these are.
+const OWNER: &[u8] = b"disque";
+
+/// Whether a word says whose the command is that stands behind it.
+pub fn is_owner(word: &[u8]) -> bool {
+    word.eq_ignore_ascii_case(OWNER)
+}
+
+/// The name in `DISQUE.NAME`.
+pub fn without_owner(name: &[u8]) -> Option<&[u8]> {
+    let (owner, rest) = name.split_at_checked(OWNER.len())?;
+    rest.strip_prefix(b".").filter(|_| is_owner(owner))
+}
+
+/// The name in `DISQUE.NAME` or `DISQUE NAME`, and at which of a request's arguments it stands.
+pub fn name_behind_owner<'a>(
+    argument: impl Fn(usize) -> Option<&'a [u8]>,
+) -> Option<(&'a [u8], usize)> {
+    let first = argument(0)?;
+    if is_owner(first) {
+        return argument(1).map(|name| (name, 1));
+    }
+    without_owner(first).map(|name| (name, 0))
+}
+
 /// Something different for nearly every name, whatever its case.
 fn hash(name: &[u8]) -> usize {
     let letter = |byte: Option<&u8>| usize::from(byte.map_or(0, |byte| byte | 0x20));
@@ -116,6 +144,20 @@ mod tests {
         assert_eq!(names.find(b"ping"), None);
         let time = manual::all().position(|command| command.name == "time");
         assert_eq!(names.find(b"CLOCK"), time);
+    }
+
+    #[test]
+    fn a_name_may_stand_behind_its_owner() {
+        let split = |line: &'static str| {
+            let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+            name_behind_owner(move |at| words.get(at).copied())
+        };
+        assert_eq!(split("Disque.Ping x"), Some((&b"Ping"[..], 0)));
+        assert_eq!(split("DISQUE ping"), Some((&b"ping"[..], 1)));
+        assert_eq!(split("disque."), Some((&b""[..], 0)));
+        for other in ["ping", "disque", "disque_ping x", "disqueping", "xdisque.ping", ""] {
+            assert_eq!(split(other), None, "{other}");
+        }
     }
 
     #[test]

@@ -2,7 +2,9 @@
 //!
 //! A new command is an entry in the manual, and a row beside its function.
 
-use super::command_names::CommandNames;
+use std::borrow::Cow;
+
+use super::command_names::{self, CommandNames};
 use super::server_command::{ServerCommand, row};
 use super::{
     Server, authentication, client, clock, config, debug, info, keyspace, latency, monitor,
@@ -42,6 +44,14 @@ pub enum Implementation {
     Server(&'static ServerCommand),
 }
 
+/// The command that a request names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NamedCommand {
+    pub place: usize,
+    /// Where its name stands in the request: in front, or behind the word `DISQUE`.
+    pub name_at: usize,
+}
+
 /// All commands under the names they have now; a place is that of a command in the manual.
 pub struct CommandTable {
     names: CommandNames,
@@ -66,6 +76,30 @@ impl CommandTable {
     /// The place of a command, whatever the case of its name.
     pub fn find(&self, name: &[u8]) -> Option<usize> {
         self.names.find(name)
+    }
+
+    /// The command that a request names by its first argument, or behind its owner.
+    pub fn find_in<'a>(
+        &self,
+        argument: impl Fn(usize) -> Option<&'a [u8]>,
+    ) -> Option<NamedCommand> {
+        if let Some(place) = self.find(argument(0)?) {
+            return Some(NamedCommand { place, name_at: 0 });
+        }
+        let (name, name_at) = command_names::name_behind_owner(argument)?;
+        self.find(name).map(|place| NamedCommand { place, name_at })
+    }
+
+    /// The command of a name, and the name it goes by in a reply: its own, or one that tells
+    /// whose it is as well.
+    fn describable(&self, name: &[u8]) -> Option<(Cow<'static, str>, &'static Command)> {
+        if let Some(place) = self.find(name) {
+            let command = self.manual(place);
+            return Some((command.name.into(), command));
+        }
+        let place = self.find(command_names::without_owner(name)?)?;
+        let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+        Some((name.into(), self.manual(place)))
     }
 
     /// Who carries out the command at a place.
@@ -107,27 +141,25 @@ fn command(server: &mut Server, call: &Call<'_>) -> Outcome {
     let is = |word: &str| args.len() > 1 && args[1].eq_ignore_ascii_case(word.as_bytes());
     if args.len() == 1 {
         reply.array(commands.all().len());
-        commands.all().for_each(|command| describe(&mut reply, command));
+        commands.all().for_each(|command| describe(&mut reply, command.name, command));
     } else if is("info") {
         reply.array(args.len() - 2);
         for name in args.from(2).iter() {
-            match commands.find(name) {
-                Some(place) => describe(&mut reply, commands.manual(place)),
+            match commands.describable(name) {
+                Some((name, command)) => describe(&mut reply, &name, command),
                 None => reply.null_bulk(),
             }
         }
     } else if is("count") && args.len() == 2 {
         reply.integer(i64::try_from(commands.all().len()).expect("there are dozens"));
     } else if is("docs") {
-        let named = args.from(2);
-        let named = named.iter().filter_map(|name| commands.find(name));
-        let documented: Vec<&Command> = match args.len() {
-            2 => commands.all().collect(),
-            _ => named.map(|place| commands.manual(place)).collect(),
+        let documented: Vec<_> = match args.len() {
+            2 => commands.all().map(|command| (command.name.into(), command)).collect(),
+            _ => args.from(2).iter().filter_map(|name| commands.describable(name)).collect(),
         };
         reply.map(documented.len());
-        for command in documented {
-            reply.bulk(command.name);
+        for (name, command) in documented {
+            reply.bulk(name.as_bytes());
             document(&mut reply, command);
         }
     } else if is("list") && matches!(args.len(), 2 | 5) {
@@ -178,10 +210,10 @@ fn module(server: &mut Server, call: &Call<'_>) -> Outcome {
     Outcome::Done
 }
 
-fn describe(reply: &mut ReplyWriter<'_>, command: &Command) {
+fn describe(reply: &mut ReplyWriter<'_>, name: &str, command: &Command) {
     let flags = command.flags.names();
     reply.array(6);
-    reply.bulk(command.name);
+    reply.bulk(name);
     reply.integer(i64::from(command.arity));
     reply.array(flags.clone().count());
     flags.for_each(|name| reply.status(name));

@@ -1,14 +1,21 @@
 //! The gates in front of commands: what a request must be, and when it may run.
 
 use super::Server;
+use super::command_names::name_behind_owner;
+use super::command_table::NamedCommand;
 use crate::base::ids::ClientId;
 use crate::engine::command::Call;
 use crate::manual::{Command, Flags};
 
+/// Ends a connection; it is in no table, as in C.
+const QUIT: &[u8] = b"quit";
+
 /// Whether a request passed the gates.
 pub(super) enum Gate {
-    /// The command at this place may run.
-    Open(usize),
+    /// This command may run.
+    Open(NamedCommand),
+    /// The client ends its connection.
+    Quit,
     /// It may not; the error is written.
     Shut,
 }
@@ -18,20 +25,33 @@ impl Server {
     /// loading. An unauthenticated client can find out about the first two. Evicts jobs, for up to
     /// 2 ms, before a command that memory is too short for.
     pub(super) fn admit(&mut self, call: &Call<'_>) -> Gate {
-        let Some(place) = self.commands.find(&call.args[0]) else {
-            let text = [b"ERR unknown command '", &call.args[0], b"'"].concat();
+        if call.args[0].eq_ignore_ascii_case(QUIT) {
+            return Gate::Quit;
+        }
+        let Some(named) = self.commands.find_in(|at| call.args.get(at)) else {
+            let behind_owner = name_behind_owner(|at| call.args.get(at));
+            if behind_owner.is_some_and(|(name, _)| name.eq_ignore_ascii_case(QUIT)) {
+                return Gate::Quit;
+            }
+            let name_at = behind_owner.map_or(0, |(_, name_at)| name_at);
+            let text = [b"ERR unknown command '", &name_as_sent(call, name_at)[..], b"'"].concat();
             return self.refuse(call, text);
         };
+        let NamedCommand { place, name_at } = named;
         let command = self.commands.manual(place);
         if let Some(client) = self.client_mut(call.client) {
             client.last_command = Some(command.name);
         }
-        if !command.accepts(call.args.len()) {
-            let name = command.name;
-            return self
-                .refuse(call, format!("ERR wrong number of arguments for '{name}' command"));
+        let argument_count = call.args.len() - name_at;
+        if !command.accepts(argument_count) {
+            let name = match self.commands.find(&call.args[0]) {
+                Some(_) => command.name.as_bytes().to_vec(),
+                None => name_as_sent(call, name_at).to_ascii_lowercase(),
+            };
+            let text = [b"ERR wrong number of arguments for '", &name[..], b"' command"].concat();
+            return self.refuse(call, text);
         }
-        if self.is_unauthenticated(call.client) && !lets_in(command, call) {
+        if self.is_unauthenticated(call.client) && !lets_in(command, argument_count) {
             return self.refuse(call, "NOAUTH Authentication required.");
         }
         if self.config.maxmemory > 0
@@ -51,7 +71,7 @@ impl Server {
         if self.persistence.is_loading() && !command.flags.contains(Flags::LOADING) {
             return self.refuse(call, "LOADING Disque is loading the dataset in memory");
         }
-        Gate::Open(place)
+        Gate::Open(named)
     }
 
     fn refuse(&mut self, call: &Call<'_>, text: impl AsRef<[u8]>) -> Gate {
@@ -67,6 +87,11 @@ impl Server {
 }
 
 /// Whether an unauthenticated client may try this command, which may authenticate it.
-fn lets_in(command: &Command, call: &Call<'_>) -> bool {
-    command.name == "auth" || command.name == "hello" && call.args.len() > 1
+fn lets_in(command: &Command, argument_count: usize) -> bool {
+    command.name == "auth" || command.name == "hello" && argument_count > 1
+}
+
+/// A command's name with all that stands in front of it.
+fn name_as_sent(call: &Call<'_>, name_at: usize) -> Vec<u8> {
+    call.args.up_to(name_at + 1).iter().collect::<Vec<_>>().join(&b' ')
 }

@@ -15,10 +15,11 @@ use std::time::{Duration, Instant};
 
 use super::Server;
 use super::client::{Busy, Client, Closing, token_of};
-use super::command_table::Implementation;
+use super::command_names::is_owner;
+use super::command_table::{Implementation, NamedCommand};
 use super::gates::Gate;
 use super::latency::LatencyEvent;
-use super::monitor;
+use super::{monitor, secrets};
 use crate::ae::event_loop::FileEvent;
 use crate::base::ids::ClientId;
 use crate::base::limits::{BLOCKED_INPUT_MAX, LANES_DRAIN_AT, QUERY_BUFFER_MAX, READ_PER_TURN};
@@ -89,9 +90,12 @@ impl Server {
 
     /// Whether a request has to wait for the end of the pause: all do that cannot end it.
     fn has_to_wait(&self, input: &[u8]) -> bool {
-        let place = |name| self.commands.find(name).map(|place| self.commands.manual(place).name);
-        request::name(input)
-            .is_some_and(|name| !matches!(place(name), Some("client" | "auth" | "hello")))
+        let named = self.commands.find_in(|at| request::argument(input, at));
+        let name = named.map(|named| self.commands.manual(named.place).name);
+        // `DISQUE` alone does not say which command it is going to be.
+        let is_named = request::argument(input, 0)
+            .is_some_and(|first| !is_owner(first) || request::argument(input, 1).is_some());
+        is_named && !matches!(name, Some("client" | "auth" | "hello"))
     }
 
     /// Executes and reads as far as this client's share of the turn goes.
@@ -220,9 +224,9 @@ impl Server {
                     let call = Call { client: id, resp, args: Args::new(rest, &args) };
                     match self.execute(&call) {
                         Ran::Done => *consumed += len,
-                        Ran::Again { place } => {
+                        Ran::Again(named) => {
                             let busy =
-                                Busy { place, args: core::mem::take(&mut args), request_len: len };
+                                Busy { named, args: core::mem::take(&mut args), request_len: len };
                             if let Some(client) = self.client_mut(id) {
                                 client.busy = Some(Box::new(busy));
                             }
@@ -254,7 +258,7 @@ impl Server {
         let busy = client.busy.take()?;
         let call =
             Call { client: id, resp: client.reply_form(), args: Args::new(input, &busy.args) };
-        let outcome = self.call(busy.place, &call);
+        let outcome = self.call(busy.named, &call);
         if outcome == Outcome::Again {
             if let Some(client) = self.client_mut(id) {
                 client.busy = Some(busy);
@@ -267,24 +271,30 @@ impl Server {
 
     /// Checks a request and calls its command.
     fn execute(&mut self, call: &Call<'_>) -> Ran {
-        if call.args[0].eq_ignore_ascii_case(b"quit") {
-            self.reply(call).status("OK");
-            self.close_later(call.client, Closing::AfterReply);
-            return Ran::Done;
-        }
-        let Gate::Open(place) = self.admit(call) else {
-            self.command_started_at = Instant::now();
-            return Ran::Done;
+        let named = match self.admit(call) {
+            Gate::Open(named) => named,
+            Gate::Quit => {
+                self.reply(call).status("OK");
+                self.close_later(call.client, Closing::AfterReply);
+                return Ran::Done;
+            }
+            Gate::Shut => {
+                self.command_started_at = Instant::now();
+                return Ran::Done;
+            }
         };
-        self.show_monitors(place, call);
-        match self.call(place, call) {
-            Outcome::Again => Ran::Again { place },
+        self.show_monitors(named, call);
+        match self.call(named, call) {
+            Outcome::Again => Ran::Again(named),
             Outcome::Done | Outcome::Blocked | Outcome::SaveNodes => Ran::Done,
         }
     }
 
-    /// Calls a command and takes note of how long it held the server.
-    fn call(&mut self, place: usize, call: &Call<'_>) -> Outcome {
+    /// Calls a command and takes note of how long it held the server. `sent` is the request, the
+    /// command gets what stands from its name on.
+    fn call(&mut self, named: NamedCommand, sent: &Call<'_>) -> Outcome {
+        let place = named.place;
+        let call = &Call { args: sent.args.from(named.name_at), ..*sent };
         let row = self.commands.implementation(place);
         self.watchdog.runs(Some(self.commands.manual(place).name));
         let outcome = match row {
@@ -301,31 +311,30 @@ impl Server {
             client.is_blocked = true;
         }
         if outcome != Outcome::Again {
-            self.account_for_call(place, call);
+            self.account_for_call(named, sent);
         }
         outcome
     }
 
     /// What is kept of a call: counts, the slow log, latency.
-    fn account_for_call(&mut self, place: usize, call: &Call<'_>) {
+    fn account_for_call(&mut self, named: NamedCommand, sent: &Call<'_>) {
         let ended_at = Instant::now();
         let elapsed = ended_at.duration_since(self.command_started_at);
         let duration_us = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
         self.command_started_at = ended_at;
         self.clock.catch_up(ended_at);
-        self.stats.count_call(place, duration_us);
+        self.stats.count_call(named.place, duration_us);
         let slower_than_us = self.config.slowlog_log_slower_than_us;
         let threshold_ms = self.config.latency_monitor_threshold_ms;
         let is_slow = u64::try_from(slower_than_us).is_ok_and(|limit_us| duration_us >= limit_us);
         if !is_slow && threshold_ms == 0 {
             return;
         }
-        let spec = self.commands.manual(place);
+        let spec = self.commands.manual(named.place);
         let at_unix_secs = self.clock.now.wall.secs();
         if is_slow {
             self.slowlog.note(
-                spec.name,
-                call.args.iter(),
+                secrets::hidden(spec.name, named.name_at, sent.args.iter()),
                 duration_us,
                 at_unix_secs,
                 slower_than_us,
@@ -338,17 +347,18 @@ impl Server {
     }
 
     /// Shows a command to those who watch, before it runs.
-    fn show_monitors(&mut self, place: usize, call: &Call<'_>) {
+    fn show_monitors(&mut self, named: NamedCommand, sent: &Call<'_>) {
         if self.monitors.is_empty() {
             return;
         }
-        let Some(client) = self.client(call.client) else { return };
+        let Some(client) = self.client(sent.client) else { return };
         let address = match client.connection.peer() {
             Some(peer) => peer.to_string(),
             None => format!("unix:{}", self.unix_path()),
         };
-        let name = self.commands.manual(place).name;
-        let line = monitor::line(std::time::SystemTime::now(), &address, name, call.args.iter());
+        let name = self.commands.manual(named.place).name;
+        let arguments = secrets::hidden(name, named.name_at, sent.args.iter());
+        let line = monitor::line(std::time::SystemTime::now(), &address, arguments);
         let replies = &mut self.engine.out.replies;
         for &id in &self.monitors {
             replies.segments.push(Segment { client: id, start: replies.bytes.len() });
@@ -404,5 +414,5 @@ fn reads_on(client: &Client, engine: &Engine, now: MonoMs) -> bool {
 /// What became of a request.
 enum Ran {
     Done,
-    Again { place: usize },
+    Again(NamedCommand),
 }

@@ -4,18 +4,19 @@
 /// What stands in place of a password.
 const HIDDEN: &[u8] = b"(redacted)";
 
-/// The arguments of a command as others may see them. `command` is the command's own
-/// name, whatever it was renamed to; `arguments` begin with the name as it was sent.
+/// The arguments of a request as others may see them. `command` is the command's own
+/// name, whatever it was renamed to; as it was sent it stands at `name_at`.
 pub fn hidden<'a>(
-    command: &str,
-    arguments: impl Iterator<Item = &'a [u8]>,
-) -> impl Iterator<Item = &'a [u8]> {
-    let command = command.to_owned();
+    command: &'static str,
+    name_at: usize,
+    arguments: impl ExactSizeIterator<Item = &'a [u8]>,
+) -> impl ExactSizeIterator<Item = &'a [u8]> {
     let mut before: [&[u8]; 2] = [b"", b""];
     arguments.enumerate().map(move |(at, argument)| {
         let [second_last, last] = before;
         before = [last, argument];
-        let is_secret = match command.as_str() {
+        let at = at.saturating_sub(name_at);
+        let is_secret = match command {
             "auth" => at > 0,
             // HELLO 3 AUTH user password
             "hello" => at > 2 && second_last.eq_ignore_ascii_case(b"auth"),
@@ -34,9 +35,10 @@ pub fn hidden<'a>(
 mod tests {
     use super::*;
 
-    fn shown(command: &str, line: &str) -> String {
-        let words = hidden(command, line.split(' ').map(str::as_bytes));
-        let words: Vec<&[u8]> = words.collect();
+    fn shown(command: &'static str, line: &str) -> String {
+        let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        let name_at = usize::from(words[0] == b"disque");
+        let words: Vec<&[u8]> = hidden(command, name_at, words.into_iter()).collect();
         String::from_utf8(words.join(&b' ')).expect("text")
     }
 
@@ -44,6 +46,11 @@ mod tests {
     fn passwords_are_hidden_and_nothing_else() {
         assert_eq!(shown("auth", "Auth secret"), "Auth (redacted)");
         assert_eq!(shown("auth", "auth user secret"), "auth (redacted) (redacted)");
+        assert_eq!(shown("auth", "disque auth secret"), "disque auth (redacted)");
+        assert_eq!(
+            shown("config", "disque config set requirepass secret"),
+            "disque config set requirepass (redacted)"
+        );
         assert_eq!(
             shown("hello", "hello 3 AUTH default secret SETNAME x"),
             "hello 3 AUTH default (redacted) SETNAME x"

@@ -5,8 +5,8 @@
 
 use std::collections::VecDeque;
 
+use super::Server;
 use super::server_command::{ServerCommand, row};
-use super::{Server, secrets};
 use crate::base::number;
 use crate::engine::command::{Call, Outcome};
 use crate::engine::error::CommandError;
@@ -41,7 +41,6 @@ impl SlowLog {
     /// negative) and drops entries over `len_max`.
     pub fn note<'a>(
         &mut self,
-        command: &str,
         arguments: impl ExactSizeIterator<Item = &'a [u8]>,
         duration_us: u64,
         at_unix_secs: u64,
@@ -51,7 +50,7 @@ impl SlowLog {
         if u64::try_from(slower_than_us).is_ok_and(|limit_us| duration_us >= limit_us) {
             let id = self.next_id;
             self.next_id += 1;
-            let arguments = shortened(command, arguments);
+            let arguments = shortened(arguments);
             self.entries.push_front(SlowCommand { id, at_unix_secs, duration_us, arguments });
         }
         self.shorten(len_max);
@@ -72,14 +71,10 @@ impl SlowLog {
     }
 }
 
-fn shortened<'a>(
-    command: &str,
-    arguments: impl ExactSizeIterator<Item = &'a [u8]>,
-) -> Vec<Vec<u8>> {
+fn shortened<'a>(arguments: impl ExactSizeIterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
     let count = arguments.len();
     let kept = if count > ARGUMENTS_MAX { ARGUMENTS_MAX - 1 } else { count };
-    let mut list: Vec<Vec<u8>> =
-        secrets::hidden(command, arguments.take(kept)).map(shortened_argument).collect();
+    let mut list: Vec<Vec<u8>> = arguments.take(kept).map(shortened_argument).collect();
     if kept < count {
         list.push(format!("... ({} more arguments)", count - kept).into_bytes());
     }
@@ -144,7 +139,7 @@ mod tests {
     use super::*;
 
     fn note(log: &mut SlowLog, words: &[&[u8]], duration_us: u64, slower_than_us: i64) {
-        log.note("ping", words.iter().copied(), duration_us, 1000, slower_than_us, 3);
+        log.note(words.iter().copied(), duration_us, 1000, slower_than_us, 3);
     }
 
     #[test]

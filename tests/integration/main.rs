@@ -12,6 +12,7 @@ mod bus_links;
 mod bus_peer;
 mod bus_proxy;
 mod cluster;
+mod command_names;
 mod config;
 mod connection;
 mod damaged_commands;

@@ -22,6 +22,7 @@ use crate::base::time::MonoMs;
 use crate::net::connection::Connection;
 use crate::proto::reply::Resp;
 use crate::proto::request::{ArgRange, RequestParser};
+use crate::server::command_table::NamedCommand;
 
 /// The kind of tokens under which clients' sockets are registered.
 pub const CLIENT_TOKENS: u8 = 0;
@@ -91,8 +92,7 @@ pub enum Closing {
 /// A command that returned [`crate::engine::command::Outcome::Again`]. Its request is
 /// still the first in the input.
 pub struct Busy {
-    /// Its place in the command table.
-    pub place: usize,
+    pub named: NamedCommand,
     pub args: Vec<ArgRange>,
     pub request_len: usize,
 }
