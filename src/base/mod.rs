@@ -8,6 +8,7 @@ pub mod limits;
 pub mod memory;
 pub mod number;
 pub mod ordered;
+pub mod ranked;
 pub mod reason;
 pub mod rng;
 pub mod table;

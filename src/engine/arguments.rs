@@ -3,6 +3,7 @@
 use crate::base::limits::QUEUE_NAME_MAX;
 use crate::base::number::parse_i64;
 use crate::base::time::MonoMs;
+use crate::proto::priority::Priority;
 use crate::proto::request::Args;
 
 use super::error::CommandError;
@@ -39,6 +40,13 @@ impl<'a> Arguments<'a> {
             Some(number) if number >= min => Ok(u32::try_from(number).unwrap_or(u32::MAX)),
             _ => Err(error),
         }
+    }
+
+    /// The priority that an option needs behind it.
+    pub fn priority(&mut self) -> Result<Priority, CommandError> {
+        let number = self.number(0, CommandError::Priority)?;
+        let priority = u8::try_from(number).ok().and_then(Priority::new);
+        priority.ok_or(CommandError::Priority)
     }
 
     /// Where the next argument stands, counted from the command's name.

@@ -126,7 +126,7 @@ impl Engine {
         }
     }
 
-    /// Takes the oldest job of a queue for delivery, here or on another node. An
+    /// Takes the first job of a queue for delivery, here or on another node. An
     /// at-most-once job leaves the append only file before it leaves the server.
     pub(super) fn fetch(&mut self, q: QueueRef, taker: Taker) -> Option<JobRef> {
         let queue = self.queues[q].live_mut()?;
@@ -173,7 +173,7 @@ impl Engine {
         }
     }
 
-    /// Takes the oldest job of a queue for a client, unless the queue is paused for output.
+    /// Takes the first job of a queue for a client, unless the queue is paused for output.
     pub(super) fn fetch_for_client(
         &mut self,
         q: QueueRef,

@@ -17,6 +17,7 @@ pub enum CommandError {
     Retry,
     Delay,
     Maxlen,
+    Priority,
     RetryZeroNeedsOneCopy,
     DelayBeyondTtl,
     Count,
@@ -61,6 +62,7 @@ impl fmt::Display for CommandError {
             Self::Ttl => "ERR TTL must be a number > 0",
             Self::Retry => "ERR RETRY time must be a non negative number",
             Self::Delay => "ERR DELAY time must be a non negative number",
+            Self::Priority => "ERR PRIORITY must be between 1 and 7",
             Self::Maxlen => "ERR MAXLEN must be a positive number",
             Self::RetryZeroNeedsOneCopy => {
                 "ERR With RETRY set to 0 please explicitly set  REPLICATE to 1 (at-most-once delivery)"

@@ -54,8 +54,8 @@ impl Engine {
                 (queue.waiters.is_empty() && !queue.imports.is_asking()) || self.blocked.visits(q),
                 "a queue that is waited or asked for is visited in turn"
             );
-            let keys: Vec<_> =
-                queue.jobs.iter().map(|r| (self.jobs[r].ctime, self.jobs[r].id)).collect();
+            let key = |r| (self.jobs[r].priority(), self.jobs[r].ctime, self.jobs[r].id);
+            let keys: Vec<_> = queue.jobs.iter().map(key).collect();
             assert!(keys.is_sorted(), "a queue is in order");
             for (order, client) in &queue.waiters {
                 let waits = matches!(self.blocked.wait(*client), Some(Wait::Jobs(w)) if w.order == *order && w.queues.contains(&q));

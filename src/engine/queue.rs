@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::id_index::{IdHasher, IdIndex};
 use crate::base::ids::ClientId;
-use crate::base::ordered::OrderedRefs;
+use crate::base::ranked::RankedRefs;
 use crate::base::table::{Ref, Table};
 use crate::base::time::MonoMs;
 use crate::proto::bus;
@@ -35,8 +35,8 @@ pub struct QueueEntry {
 
 /// A queue that somebody uses.
 pub struct Queue {
-    /// Queued jobs, oldest first.
-    pub jobs: OrderedRefs<Job>,
+    /// Queued jobs: by priority, and then by age.
+    pub jobs: RankedRefs<Job>,
     pub created_at: MonoMs,
     pub accessed_at: MonoMs,
     pub jobs_in: u64,
@@ -86,7 +86,7 @@ impl Pause {
 impl Queue {
     fn new(now: MonoMs) -> Self {
         Self {
-            jobs: OrderedRefs::default(),
+            jobs: RankedRefs::default(),
             created_at: now,
             accessed_at: now,
             jobs_in: 0,

@@ -162,7 +162,7 @@ impl Engine {
         if may_lend { entry.asks.next(now) } else { None }
     }
 
-    /// Sends up to `count` of a queue's oldest jobs. At-most-once jobs leave this node. Returns
+    /// Sends up to `count` of a queue's first jobs. At-most-once jobs leave this node. Returns
     /// how many were sent.
     fn lend(&mut self, q: QueueRef, to: NodeRef, count: usize) -> usize {
         if !self.cluster.is_linked(to) {

@@ -35,6 +35,7 @@ pub(super) static COMMANDS: &[Command] = &[
                 integer("seconds").after("DELAY").optional(),
                 integer("count").after("MAXLEN").optional(),
                 word("ASYNC").optional(),
+                integer("priority").after("PRIORITY").optional(),
                 block("attribute", &[text("name"), text("value")])
                     .after("ATTR")
                     .optional()
@@ -45,7 +46,8 @@ pub(super) static COMMANDS: &[Command] = &[
              or the number of nodes if they are fewer; TTL is a day by default; RETRY a tenth of \
              the TTL, at most 300 s, and 0 for a job that is delivered at most once. With MAXLEN \
              the job is refused by a queue that has as many jobs on this node. With ASYNC the \
-             reply does not wait for the copies. Numbers over 32 bits are kept at the maximum. ATTR \
+             reply does not wait for the copies. Numbers over 32 bits are kept at the maximum. \
+             PRIORITY is 1, which goes first in its queue, to 7, and 4 by default. ATTR \
              gives the job an attribute, which consumers may read beside the body: at most 16, of \
              names of 1 to 32 printable characters without spaces and any values, 1,024 bytes \
              together. C servers lose them.",
@@ -59,6 +61,7 @@ pub(super) static COMMANDS: &[Command] = &[
             "ERR RETRY time must be a non negative number",
             DELAY,
             "ERR MAXLEN must be a positive number",
+            "ERR PRIORITY must be between 1 and 7",
             "ERR With RETRY set to 0 please explicitly set  REPLICATE to 1 (at-most-once delivery)",
             "ERR The specified DELAY is greater than TTL. Job refused since would never be \
              delivered",
@@ -200,8 +203,9 @@ pub(super) static COMMANDS: &[Command] = &[
             &[text("id")],
             "Array of 15 names and values: id, queue, state, repl, ttl, ctime, delay, retry, \
              nacks, additional-deliveries, nodes-delivered, nodes-confirmed, next-requeue-within, \
-             next-awake-within, body. A job that was given back for a reason has it at the end as `note`. A job with attributes has `attrs` at the end, with an array \
-             of their names and values, or null if this node does not know them. Null for a job \
+             next-awake-within, body. A job with attributes has `attrs` at the end, with an array \
+             of their names and values, or null if this node does not know them, one whose \
+             priority is not 4 has `priority`, and one that was given back for a reason `note`. Null for a job \
              not known here.",
         )],
         errors: &[BAD_ID],

@@ -32,8 +32,9 @@ pub(super) static COMMANDS: &[Command] = &[
         summary: "Shows queued jobs and fetches none",
         usages: &[usage(
             &[text("queue"), integer("count")],
-            "Array of `[queue, id, body]`, oldest first, or newest first for a negative count. No \
-             further job once the reply has 64 MiB.",
+            "Array of `[queue, id, body]`, in the order in which they are fetched: by priority, \
+             then by age. From the last one back for a negative count. No further job once the \
+             reply has 64 MiB.",
         )],
         errors: &[NOT_AN_INTEGER],
     },

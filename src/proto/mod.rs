@@ -13,6 +13,7 @@ pub mod attributes;
 pub mod bus;
 pub mod job_record;
 pub mod nodes_conf;
+pub mod priority;
 pub mod quoting;
 pub mod reader;
 pub mod reply;

@@ -70,7 +70,8 @@ fn text(value: &Value) -> String {
 
 #[derive(Clone, Debug)]
 enum Move {
-    Add,
+    /// A job of this priority.
+    Add(u8),
     Fetch(usize),
     /// A command on the job that was added so many jobs ago.
     Job(&'static str, usize),
@@ -83,7 +84,8 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
     ]);
     prop::collection::vec(
         prop_oneof![
-            4 => Just(Move::Add),
+            3 => Just(Move::Add(4)),
+            1 => (1..8_u8).prop_map(Move::Add),
             2 => (1..6_usize).prop_map(Move::Fetch),
             6 => (on_job, 0..40_usize).prop_map(|(name, back)| Move::Job(name, back)),
             1 => (-9..9_i64).prop_map(Move::Peek),
@@ -92,42 +94,49 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
     )
 }
 
-/// A queue in the eyes of its users: jobs in the order in which they were added, each
-/// queued or not.
+/// A queue in the eyes of its users: jobs by priority, and then in the order in which they
+/// were added, each queued or not.
 #[derive(Default)]
 struct Line {
-    added: Vec<String>,
-    /// The index of each job that is known, and whether it is queued.
-    known: BTreeMap<usize, bool>,
+    added: Vec<(u8, String)>,
+    /// The priority and the index of each job that is known, and whether it is queued.
+    known: BTreeMap<(u8, usize), bool>,
 }
 
 impl Line {
     fn queued(&self) -> impl DoubleEndedIterator<Item = usize> {
-        self.known.iter().filter(|(_, queued)| **queued).map(|(index, _)| *index)
+        self.known.iter().filter(|(_, queued)| **queued).map(|((_, index), _)| *index)
     }
 
     fn ids(&self, indexes: impl Iterator<Item = usize>) -> Vec<String> {
-        indexes.map(|index| self.added[index].clone()).collect()
+        indexes.map(|index| self.added[index].1.clone()).collect()
     }
 }
 
 fn play(node: &mut Node, line: &mut Line, step: &Move) {
     match step {
-        Move::Add => {
-            let id = node.add("q", "");
-            line.known.insert(line.added.len(), true);
-            line.added.push(id);
+        Move::Add(priority) => {
+            let said = if *priority == 4 { String::new() } else { format!(" PRIORITY {priority}") };
+            let id = node.add("q", &said);
+            line.known.insert((*priority, line.added.len()), true);
+            line.added.push((*priority, id));
         }
         Move::Fetch(count) => {
             let expected: Vec<usize> = line.queued().take(*count).collect();
             let rows = node.call(&format!("GETJOB NOHANG COUNT {count} FROM q"));
-            assert_eq!(ids_of(&rows), line.ids(expected.iter().copied()), "the oldest come first");
-            line.known.extend(expected.into_iter().map(|index| (index, false)));
+            assert_eq!(
+                ids_of(&rows),
+                line.ids(expected.iter().copied()),
+                "the first in order come"
+            );
+            let taken = expected.into_iter().map(|index| ((line.added[index].0, index), false));
+            line.known.extend(taken);
         }
         Move::Job(command, back) => {
             let Some(index) = line.added.len().checked_sub(back + 1) else { return };
-            let call = format!("{command} {}", line.added[index]);
-            let Some(queued) = line.known.get(&index).copied() else {
+            let (priority, id) = &line.added[index];
+            let (place, call) = ((*priority, index), format!("{command} {id}"));
+            let Some(queued) = line.known.get(&place).copied() else {
                 if *command == "WORKING" {
                     assert!(matches!(node.call(&call), Value::Error(_)), "the job is gone");
                 } else {
@@ -143,8 +152,8 @@ fn play(node: &mut Node, line: &mut Line, step: &Move) {
             };
             assert_eq!(node.count(&call), reply, "{call}");
             match after {
-                Some(queued) => line.known.insert(index, queued),
-                None => line.known.remove(&index),
+                Some(queued) => line.known.insert(place, queued),
+                None => line.known.remove(&place),
             };
         }
         Move::Peek(count) => {
@@ -212,9 +221,10 @@ fn config() -> ProptestConfig {
 proptest! {
     #![proptest_config(config())]
 
-    /// A queue hands out the oldest of its jobs, whatever left it and came back before.
+    /// A queue hands out the most urgent of its jobs, and of these the oldest, whatever left it
+    /// and came back before.
     #[test]
-    fn a_queue_is_a_line_ordered_by_age(moves in moves()) {
+    fn a_queue_is_a_line_ordered_by_priority_and_age(moves in moves()) {
         let mut node = Node::new();
         let mut line = Line::default();
         for step in &moves {

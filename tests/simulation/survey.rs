@@ -19,6 +19,7 @@ pub struct Copy {
     pub node_id: String,
     pub state: String,
     pub retry_secs: i64,
+    pub priority: u8,
     /// How often it was queued again, as far as this node knows.
     pub requeues: i64,
     /// The nodes that may have the job, as this one knows.
@@ -47,8 +48,8 @@ impl Copy {
             Value::Bulk(body) => body.clone(),
             _ => Vec::new(),
         };
-        let has_attributes =
-            pairs.iter().step_by(2).any(|name| *name == Value::Bulk("attrs".into()));
+        let is_there =
+            |name: &str| pairs.iter().step_by(2).any(|key| *key == Value::Bulk(name.into()));
         let number = |name| match field(name) {
             Value::Integer(number) => *number,
             other => panic!("{name} is a number: {other:?}"),
@@ -57,10 +58,12 @@ impl Copy {
             node_id: sim.nodes[node].engine.cluster().my_id().to_string(),
             state: text(field("state")),
             retry_secs: number("retry"),
+            // It is shown only where it is another one.
+            priority: if is_there("priority") { number("priority") as u8 } else { 4 },
             requeues: number("additional-deliveries"),
             holders: holders.iter().map(text).collect(),
             body,
-            attributes: has_attributes.then(|| field("attrs").clone()),
+            attributes: is_there("attrs").then(|| field("attrs").clone()),
         }
     }
 }

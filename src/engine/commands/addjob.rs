@@ -15,6 +15,7 @@ use crate::engine::replication::Confirm;
 use crate::proto::attributes::{
     AttributeStream, KeptAttributes, USER_ATTRIBUTES_MAX, USER_BYTES_MAX, USER_NAME_MAX,
 };
+use crate::proto::priority::Priority;
 
 pub(in crate::engine) static COMMANDS: &[EngineCommand] = &[row("addjob", addjob)];
 
@@ -43,6 +44,7 @@ struct AddJob<'a> {
     /// 0 when the queue may have any length.
     queue_len_max: u64,
     copies: Copies,
+    priority: Priority,
     attributes: Vec<Attribute<'a>>,
 }
 
@@ -50,7 +52,7 @@ struct AddJob<'a> {
 type Attribute<'a> = (&'a [u8], &'a [u8]);
 
 /// ADDJOB queue body ms-timeout [REPLICATE n] [TTL s] [RETRY s] [DELAY s] [MAXLEN n]
-/// [ASYNC] [ATTR name value ...] -> status: the job's ID. For what is not said the policies of
+/// [ASYNC] [PRIORITY p] [ATTR name value ...] -> status: the job's ID. For what is not said the policies of
 /// the queue count first.
 ///
 /// Options come in any order. TTL, RETRY and DELAY that do not fit their 32 bits are
@@ -92,6 +94,7 @@ pub fn addjob(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
 fn parse<'a>(engine: &mut Engine, call: &'a Call<'_>) -> Result<AddJob<'a>, CommandError> {
     let (mut replicate, mut ttl, mut retry, mut delay) = (None, None, None, 0);
     let (mut queue_len_max, mut copies, mut attributes) = (None, Copies::Awaited, Vec::new());
+    let mut priority = Priority::DEFAULT;
     let mut arguments = Arguments::new(call.args, 4);
     while let Some(option) = arguments.next() {
         if is(option, "replicate") {
@@ -110,6 +113,8 @@ fn parse<'a>(engine: &mut Engine, call: &'a Call<'_>) -> Result<AddJob<'a>, Comm
             queue_len_max = Some(arguments.number(1, CommandError::Maxlen)?);
         } else if is(option, "async") {
             copies = Copies::Async;
+        } else if is(option, "priority") {
+            priority = arguments.priority()?;
         } else if is(option, "attr") {
             add_attribute(&mut attributes, &mut arguments)?;
         } else {
@@ -146,6 +151,7 @@ fn parse<'a>(engine: &mut Engine, call: &'a Call<'_>) -> Result<AddJob<'a>, Comm
         delay_secs: saturate_u32(delay),
         queue_len_max: queue_len_max.unwrap_or(0),
         copies,
+        priority,
         attributes,
     })
 }
@@ -220,6 +226,10 @@ fn describe(
     engine.last_ctime = (now.wall.0 * 1_000_000).max(engine.last_ctime + 1);
     let expire_at_secs = now.wall.secs() + u64::from(request.ttl_secs);
     let attributes = keep_attributes(&request.attributes);
+    let flags = match attributes {
+        None => JobFlags::default(),
+        Some(_) => JobFlags::HAD_ATTRIBUTES,
+    };
     NewJob {
         id,
         ctime: engine.last_ctime,
@@ -232,10 +242,7 @@ fn describe(
         repl: request.repl,
         nack_count: 0,
         delivery_count: 0,
-        flags: match attributes {
-            None => JobFlags::default(),
-            Some(_) => JobFlags::HAD_ATTRIBUTES,
-        },
+        flags: flags.with_priority(request.priority),
         may_have,
         attributes,
     }

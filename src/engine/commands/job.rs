@@ -14,6 +14,7 @@ use crate::engine::records::expire_unix_secs;
 use crate::engine::view::View;
 use crate::proto::attributes::Attributes;
 use crate::proto::bus::{Message, MessageFlags};
+use crate::proto::priority::Priority;
 use crate::proto::reply::ReplyWriter;
 
 use super::ack::{for_each_id, for_each_id_as};
@@ -33,7 +34,7 @@ fn id_argument(call: &Call<'_>) -> Result<JobId, CommandError> {
 }
 
 /// SHOW id -> 15 pairs of name and value, or null for a job not known here. A job with
-/// attributes has one pair more, and one with a note.
+/// attributes has one pair more, and one with a priority of its own, and one with a note.
 pub fn show(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     let id = id_argument(call)?;
     let (view, out) = engine.view_and_out();
@@ -57,7 +58,9 @@ impl View<'_> {
         let attributes = self.jobs.attributes(r);
         let shows_attributes = attributes.is_none_or(|known| known.users().next().is_some());
         let note = attributes.and_then(Attributes::note);
-        reply.array(30 + 2 * usize::from(shows_attributes) + 2 * usize::from(note.is_some()));
+        let priority = Some(job.priority()).filter(|priority| *priority != Priority::DEFAULT);
+        let more = [shows_attributes, priority.is_some(), note.is_some()];
+        reply.array(30 + 2 * more.into_iter().filter(|is_shown| *is_shown).count());
         reply.bulk(b"id");
         reply.bulk(job.id.0);
         reply.bulk(b"queue");
@@ -86,6 +89,9 @@ impl View<'_> {
         reply.bulk(&job.body);
         if shows_attributes {
             self.write_attributes(reply, r);
+        }
+        if let Some(priority) = priority {
+            write_integer(reply, "priority", u64::from(priority.number()));
         }
         if let Some(note) = note {
             reply.bulk(b"note");

@@ -3,6 +3,7 @@
 use crate::base::limits::{COMMAND_SLICE, GETJOB_REPLY_MAX, SLICE_BYTES};
 use crate::base::number::parse_i64;
 use crate::base::ordered::Ordered;
+use crate::base::ranked::Ranked;
 use crate::engine::arguments::{is, queue_name};
 use crate::engine::blocked::Extras;
 use crate::engine::command::{Call, CommandResult, EngineCommand, Outcome, row};
@@ -35,21 +36,21 @@ pub fn qlen(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
 pub struct Peek {
     rows_max: usize,
     direction: Direction,
-    /// The key of the last job that was seen. What is queued or fetched between two slices
+    /// The rank and the key of the last job that was seen. What is queued or fetched between two slices
     /// neither repeats a job nor leaves one out that was there all the time.
-    last: Option<<Job as Ordered>::Key>,
+    last: Option<(usize, <Job as Ordered>::Key)>,
     encoded: Blocks,
     row_count: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Direction {
-    OldestFirst,
-    NewestFirst,
+    FirstFirst,
+    LastFirst,
 }
 
-/// QPEEK queue count -> array of `[queue, id, body]`, oldest first; newest first for a
-/// negative count. Nothing is fetched.
+/// QPEEK queue count -> array of `[queue, id, body]`, in the order in which they are fetched;
+/// from the last one back for a negative count. Nothing is fetched.
 ///
 /// Differs from C: no further row once there are [`GETJOB_REPLY_MAX`] bytes, and others have
 /// their turn meanwhile.
@@ -72,7 +73,7 @@ impl Peek {
         let count = parse_i64(&call.args[2]).ok_or(CommandError::NotAnInteger)?;
         Ok(Self {
             rows_max: usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX),
-            direction: if count < 0 { Direction::NewestFirst } else { Direction::OldestFirst },
+            direction: if count < 0 { Direction::LastFirst } else { Direction::FirstFirst },
             last: None,
             encoded: Blocks::default(),
             row_count: 0,
@@ -84,14 +85,14 @@ impl Peek {
         let Some(queue) = view.queues.find_live(&call.args[1]) else { return More::No };
         let (jobs, table, resp) = (&queue.jobs, view.jobs.table(), call.resp);
         match (self.direction, self.last) {
-            (Direction::OldestFirst, None) => self.take_slice(view, resp, jobs.iter()),
-            (Direction::NewestFirst, None) => self.take_slice(view, resp, jobs.iter().rev()),
-            (Direction::OldestFirst, Some(last)) => {
-                let rows = jobs.iter_from(table, last.0, &last);
+            (Direction::FirstFirst, None) => self.take_slice(view, resp, jobs.iter()),
+            (Direction::LastFirst, None) => self.take_slice(view, resp, jobs.iter().rev()),
+            (Direction::FirstFirst, Some((rank, last))) => {
+                let rows = jobs.iter_from(table, rank, last.0, &last);
                 self.take_slice(view, resp, rows.skip_while(|r| view.jobs[*r].key() == last))
             }
-            (Direction::NewestFirst, Some(last)) => {
-                self.take_slice(view, resp, jobs.iter_below(table, last.0, &last))
+            (Direction::LastFirst, Some((rank, last))) => {
+                self.take_slice(view, resp, jobs.iter_below(table, rank, last.0, &last))
             }
         }
     }
@@ -114,7 +115,7 @@ impl Peek {
             self.encoded.append(|block| {
                 view.write_row(&mut ReplyWriter::new(block, resp), r, Extras::NONE);
             });
-            self.last = Some(view.jobs[r].key());
+            self.last = Some((view.jobs[r].rank(), view.jobs[r].key()));
             self.row_count += 1;
         }
         More::No

@@ -25,11 +25,13 @@
 
 use crate::base::ids::JobId;
 use crate::base::ordered::Ordered;
+use crate::base::ranked::Ranked;
 use crate::base::table::Ref;
 use crate::base::time::MonoMs;
 use crate::base::wheel::{Links, Scheduled};
 use crate::proto::attributes::KeptAttributes;
 use crate::proto::job_record;
+use crate::proto::priority::Priority;
 
 use super::CopyWait;
 use crate::engine::node_set::{NodeRef, NodeSet};
@@ -46,7 +48,8 @@ pub const WILLQUEUE_ADVANCE_MS: u64 = 500;
 #[derive(Debug)]
 pub struct Job {
     pub id: JobId,
-    /// Milliseconds since 1970 times 1,000,000, plus a counter: the order in a queue.
+    /// Milliseconds since 1970 times 1,000,000, plus a counter: the order in a queue, among jobs
+    /// of one priority.
     pub ctime: u64,
     pub body: Box<[u8]>,
     pub(super) requeue_at: MonoMs,
@@ -96,6 +99,10 @@ impl JobFlags {
 
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
+    }
+
+    pub const fn with_priority(self, priority: Priority) -> Self {
+        Self(priority.in_flags(self.0))
     }
 }
 
@@ -246,6 +253,11 @@ impl Job {
 
     pub fn flags(&self) -> JobFlags {
         self.flags
+    }
+
+    /// Its place in the order of its queue, in front of its age.
+    pub fn priority(&self) -> Priority {
+        Priority::of_flags(self.flags.0)
     }
 
     pub fn nack_count(&self) -> u16 {
@@ -417,5 +429,18 @@ impl Ordered for Job {
 
     fn key_prefix(&self) -> u64 {
         self.ctime
+    }
+}
+
+/// The rank of jobs of a priority in their queue.
+pub const fn rank_of(priority: Priority) -> usize {
+    priority.number() as usize - 1
+}
+
+impl Ranked for Job {
+    const COMMON: usize = rank_of(Priority::DEFAULT);
+
+    fn rank(&self) -> usize {
+        rank_of(self.priority())
     }
 }

@@ -34,7 +34,8 @@ use attributes::AttributeTable;
 pub use copy_wait::CopyWait;
 use copy_wait::CopyWaits;
 pub use job::{
-    EXPIRE_GRACE_MS, GC_ATTEMPTS_MAX, HeldFor, Job, JobFlags, JobRef, JobState, NewJob, STATE_NAMES,
+    EXPIRE_GRACE_MS, GC_ATTEMPTS_MAX, HeldFor, Job, JobFlags, JobRef, JobState, NewJob,
+    STATE_NAMES, rank_of,
 };
 pub use life::{Announced, Nack};
 

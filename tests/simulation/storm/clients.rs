@@ -35,6 +35,7 @@ impl Storm {
         let is_async = self.rng.below(4) == 0;
         let queue = QUEUES[self.rng.index(QUEUES.len())];
         let (body, attributes) = self.draw_body(n);
+        let (priority, priority_words) = self.draw_priority(n);
         let line = format!(
             "ADDJOB {queue} {body} 1500 REPLICATE {replicate} RETRY {retry_secs} \
              DELAY {delay_secs} TTL {ttl_secs}{}",
@@ -55,10 +56,11 @@ impl Storm {
             asked_at,
             promised_at: u64::MAX,
             expires_at: asked_at + ttl_secs * 1000,
+            priority,
         };
         let client = self.sim.connect_client(n, Resp::V2);
         self.adding.push(Adding { node: n, client, wanted });
-        self.sim.send(n, client, [words(&line), attributes].concat());
+        self.sim.send(n, client, [words(&line), priority_words, attributes].concat());
     }
 
     /// Every consumer waits for jobs, and acknowledges what it is done with.
@@ -291,6 +293,8 @@ impl Storm {
 
     fn delivered(&mut self, n: usize, id: &[u8], at: u64) {
         self.check_hold(id, at);
+        let copy = self.sim.copy_on(n, id);
+        self.check_priorities(id, copy.as_slice());
         let story = self.stories.entry(id.to_vec()).or_default();
         story.delivered_at.push(at);
         let told = format!("{} at {at}: {story:?}", id.escape_ascii());

@@ -5,12 +5,13 @@
 //! in the end hold nothing.
 //!
 //! `clients` are the producers and the consumers, `disasters` what goes wrong and is made
-//! well again, `attributes` what jobs have beside their bodies, `rest` what must hold of the queues while nobody takes jobs out of them, and
+//! well again, `attributes` and `priorities` what jobs have beside their bodies, `rest` what must hold of the queues while nobody takes jobs out of them, and
 //! `story` what is known of each job.
 
 mod attributes;
 mod clients;
 mod disasters;
+mod priorities;
 mod rest;
 mod story;
 
@@ -27,6 +28,7 @@ use crate::mishaps;
 use crate::node::State;
 use crate::storage::AppendOnly;
 use attributes::Attributes;
+use priorities::Priorities;
 use rest::Rest;
 pub use story::Tally;
 use story::{Adding, InHand, Story, Wanted};
@@ -105,6 +107,7 @@ struct Storm {
     /// From when on all is well.
     healed_at: Option<u64>,
     attributes: Attributes,
+    priorities: Priorities,
 }
 
 pub fn run(seed: u64) -> Tally {
@@ -184,6 +187,7 @@ impl Storm {
             is_acting: true,
             healed_at: None,
             attributes,
+            priorities: Priorities::new(Rng::from_seed(seed_bytes(seed, 0xb3))),
         };
         storm.draw_weather();
         storm

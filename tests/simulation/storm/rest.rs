@@ -76,6 +76,7 @@ impl Storm {
             let many = copies[0].retry_secs == 0 && count > 1;
             assert!(!many, "an at-most-once job is on one node, {}", told());
             self.check_copies(id, copies);
+            self.check_priorities(id, copies);
         }
         let now = self.sim.now_ms;
         if !self.rest.is_away || now < self.rest.changed_at + UNDER_WAY_MS {

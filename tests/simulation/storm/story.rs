@@ -18,6 +18,7 @@ pub struct Wanted {
     /// When the ID was answered.
     pub promised_at: u64,
     pub expires_at: u64,
+    pub priority: u8,
 }
 
 /// A producer that waits for its ID.
