@@ -139,7 +139,7 @@ impl Engine {
         {
             self.deliver_anew(r, taker);
         } else {
-            self.jobs.deliver(r);
+            self.hand_over(r, taker);
         }
         if self.jobs[r].is_at_most_once() {
             self.log_deljob(r);
@@ -149,10 +149,17 @@ impl Engine {
         Some(r)
     }
 
+    fn hand_over(&mut self, r: JobRef, taker: Taker) {
+        match taker {
+            Taker::Client { .. } => self.jobs.deliver(r),
+            Taker::Node(_) => self.jobs.lend(r),
+        }
+    }
+
     /// Delivers a job whose retry counts from now on, on all holders.
     fn deliver_anew(&mut self, r: JobRef, taker: Taker) {
         let is_borrowed = self.jobs[r].is_queued_as_borrowed();
-        self.jobs.deliver(r);
+        self.hand_over(r, taker);
         self.postpone(r);
         let id = self.jobs[r].id;
         let (borrower, message) = match taker {

@@ -131,6 +131,9 @@ impl Engine {
         }
         if !self.jobs[r].is_at_most_once() {
             self.dequeue(r);
+            if why == Postponed::Queued {
+                self.jobs.note_elsewhere(r);
+            }
             let secs = u64::from(secs) + u64::from(self.jobs[r].retry_secs);
             let retry_at = self.with_jitter(self.now.mono.plus_ms(secs * 1000));
             self.jobs.postpone(r, retry_at);
@@ -157,6 +160,9 @@ impl Engine {
         let waits_on = is_at_work
             && self.jobs[r].held_for() == Some(HeldFor::Delay)
             && self.jobs[r].requeue_at() >= retry_at;
+        if why == Postponed::Queued {
+            self.jobs.note_elsewhere(r);
+        }
         if !waits_on {
             self.jobs.postpone(r, retry_at);
         }

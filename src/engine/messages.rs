@@ -185,6 +185,9 @@ impl Engine {
             let queued = Message::Queued { id, hold_secs: 0 };
             self.cluster.send(&mut self.out, &[from], MessageFlags::NONE, &queued);
         }
+        if why == Postponed::Queued {
+            self.jobs.note_elsewhere(r);
+        }
         self.postpone(r);
     }
 

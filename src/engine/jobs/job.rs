@@ -143,6 +143,8 @@ const QUEUED_FOR_UNKNOWN_TIME: u8 = 1 << 5;
 const ACTIVE_HELD: u8 = 1 << 4;
 /// It was given back, and that is counted: its next enqueue is silent.
 const ACTIVE_GIVEN_BACK: u8 = 1 << 5;
+/// A client of this node fetched it, and nothing has come since by which it is elsewhere.
+const ACTIVE_IN_FLIGHT: u8 = 1 << 6;
 
 /// Why a job is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -305,6 +307,13 @@ impl Job {
         self.is_active() && self.phase & ACTIVE_GIVEN_BACK != 0
     }
 
+    /// Whether a client of this node has it, as far as is known here: it fetched it, and nobody
+    /// gave it back or queued it since. A job that was lent is not in flight on the lender, nor
+    /// is a copy that waits for its retry.
+    pub fn is_in_flight(&self) -> bool {
+        self.is_active() && self.phase & ACTIVE_IN_FLIGHT != 0
+    }
+
     /// Whether it waits for a time of its own before it goes to its queue: that of its producer,
     /// or of the client that gave it back.
     pub fn is_delayed(&self) -> bool {
@@ -361,10 +370,24 @@ impl Job {
         }
     }
 
+    pub(super) fn note_in_flight(&mut self) {
+        self.phase |= ACTIVE_IN_FLIGHT;
+    }
+
+    /// An active job is not in flight here any more.
+    pub(super) fn land(&mut self) {
+        if self.is_active() {
+            self.phase &= !ACTIVE_IN_FLIGHT;
+        }
+    }
+
     pub(super) fn note_held(&mut self, why: HeldFor) {
         self.phase |= ACTIVE_HELD;
         match why {
-            HeldFor::Delay => self.phase |= ACTIVE_GIVEN_BACK,
+            HeldFor::Delay => {
+                self.phase |= ACTIVE_GIVEN_BACK;
+                self.land();
+            }
             HeldFor::Work => self.phase &= !ACTIVE_GIVEN_BACK,
         }
     }

@@ -114,10 +114,22 @@ impl Jobs {
         self.leave_queue(r);
     }
 
-    /// A job leaves its queue for a client, here or on another node. Its time of requeue stays.
+    /// A job leaves its queue for a client of this node. Its time of requeue stays.
     pub fn deliver(&mut self, r: JobRef) {
         let job = self.leave_queue(r);
         job.flags = job.flags.with(JobFlags::DELIVERED);
+        job.note_in_flight();
+    }
+
+    /// A job leaves its queue for another node. Its time of requeue stays.
+    pub fn lend(&mut self, r: JobRef) {
+        let job = self.leave_queue(r);
+        job.flags = job.flags.with(JobFlags::DELIVERED);
+    }
+
+    /// A job that may be in flight here is queued or held on another node.
+    pub fn note_elsewhere(&mut self, r: JobRef) {
+        self.table[r].land();
     }
 
     fn leave_queue(&mut self, r: JobRef) -> &mut Job {
