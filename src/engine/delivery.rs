@@ -133,8 +133,9 @@ impl Engine {
         let r = queue.jobs.pop_first()?;
         queue.accessed_at = self.now.mono;
         queue.jobs_out += 1;
-        if self.config.retry_from == RetryFrom::Delivery
+        if (self.config.retry_from == RetryFrom::Delivery || !self.config.policies.is_empty())
             && self.jobs[r].waited_long(self.now.mono)
+            && self.retry_from(q) == RetryFrom::Delivery
             && !matches!(taker, Taker::Client { lease_secs: Some(_) })
         {
             self.deliver_anew(r, taker);
@@ -147,6 +148,12 @@ impl Engine {
             self.lease(r, secs);
         }
         Some(r)
+    }
+
+    /// What the retries of a queue's jobs count from.
+    fn retry_from(&mut self, q: QueueRef) -> RetryFrom {
+        let said = self.policy_of_queue(q).and_then(|policy| policy.retry_from());
+        said.unwrap_or(self.config.retry_from)
     }
 
     fn hand_over(&mut self, r: JobRef, taker: Taker) {

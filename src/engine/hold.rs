@@ -33,14 +33,15 @@ use super::messages::Postponed;
 use super::node_set::NodeRef;
 
 impl Engine {
-    /// NACK with a delay: an active job waits for so many seconds, to the millisecond. An
-    /// at-most-once job does not (`false`).
-    pub(super) fn hold_after_nack(&mut self, r: JobRef, secs: u32, nack: Nack) -> bool {
+    /// NACK with a delay: an active job waits for so many ms. An at-most-once job does not
+    /// (`false`).
+    pub(super) fn hold_after_nack(&mut self, r: JobRef, ms: u64, nack: Nack) -> bool {
         let job = &self.jobs[r];
         if job.is_at_most_once() || !job.may_be_queued() {
             return false;
         }
-        self.hold(r, secs, HeldFor::Delay);
+        self.hold(r, ms, HeldFor::Delay);
+        let secs = self.hold_secs_left(r);
         let counts = nack == Nack::Yes;
         if counts {
             self.jobs.count_nack(r);
@@ -61,7 +62,7 @@ impl Engine {
 
     /// A client has an active at-least-once job for so many seconds.
     pub(super) fn lease(&mut self, r: JobRef, secs: u32) {
-        self.hold(r, secs, HeldFor::Work);
+        self.hold(r, u64::from(secs) * 1000, HeldFor::Work);
         let id = self.jobs[r].id;
         let (_, plain) = self.holders_by_ability(r);
         let working = Message::Working { id, hold_secs: secs };
@@ -69,9 +70,8 @@ impl Engine {
         self.cluster.send(&mut self.out, &plain, MessageFlags::NONE, &Message::WillQueue(id));
     }
 
-    fn hold(&mut self, r: JobRef, secs: u32, why: HeldFor) {
-        let at = self.now.mono.plus_ms(u64::from(secs) * 1000);
-        self.jobs.hold(r, at, why);
+    fn hold(&mut self, r: JobRef, ms: u64, why: HeldFor) {
+        self.jobs.hold(r, self.now.mono.plus_ms(ms), why);
     }
 
     /// Tells the holders that a client gave a job back, which is queued here now and does not

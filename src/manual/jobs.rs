@@ -156,7 +156,8 @@ pub(super) static COMMANDS: &[Command] = &[
             ],
             "Integer: how many jobs went to their queue, or wait for it. Each counts one more \
              nack. With DELAY the jobs go to their queue in so many seconds, exactly; another NACK \
-             sets another time, and ENQUEUE ends the wait. With SILENT nothing is counted: for a \
+             sets another time, and ENQUEUE ends the wait. Without it they wait as long as `nack-delay` \
+             of `queue-policy` says, by default not at all. With SILENT nothing is counted: for a \
              worker that gives back what it has not begun. REASON, at most 256 bytes, is what SHOW \
              calls the note of the job from then on. The options stand behind the IDs, all \
              of which are checked before any job is touched. A job with RETRY 0 that was delivered \

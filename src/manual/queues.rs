@@ -61,7 +61,7 @@ pub(super) static COMMANDS: &[Command] = &[
         summary: "Shows what queue-policy says of a queue",
         usages: &[usage(
             &[text("queue")],
-            "Map from words to arrays of the value, an integer, and the glob of the line that \
+            "Map from words to arrays of the value, an integer where it is a number, and the glob of the line that \
              says it. Words that no line says are left out. The queue need not be there.",
         )],
         errors: &[QUEUE_NAME_TOO_LONG],

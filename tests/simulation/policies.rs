@@ -13,7 +13,15 @@ use crate::storage::AppendOnly;
 const GLOBS: [&str; 5] = ["*", "a*", "*b", "ab", "?"];
 const QUEUES: [&str; 4] = ["a", "ab", "b", "c"];
 
-/// A value for each word, in the order of [`PolicyWord::ALL`], where there is one.
+/// What ADDJOBs look at.
+const WORDS: [PolicyWord; 4] = [
+    PolicyWord::DefaultTtl,
+    PolicyWord::DefaultRetry,
+    PolicyWord::DefaultReplicate,
+    PolicyWord::MaxLen,
+];
+
+/// A value for each word, in the order of [`WORDS`], where there is one.
 type Values = [Option<u64>; 4];
 
 #[derive(Clone, Debug)]
@@ -92,7 +100,7 @@ proptest! {
             match step {
                 Move::Set { glob, values } => {
                     model.set(glob, values);
-                    let words = PolicyWord::ALL.map(PolicyWord::name);
+                    let words = WORDS.map(PolicyWord::name);
                     let line = format!("{}{}", GLOBS[glob], text_of(values, words));
                     let line: Vec<Vec<u8>> = line.split(' ').map(Into::into).collect();
                     let now = sim.now(0);

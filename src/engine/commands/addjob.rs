@@ -124,11 +124,11 @@ fn parse<'a>(engine: &mut Engine, call: &'a Call<'_>) -> Result<AddJob<'a>, Comm
     let deadline = deadline(&call.args[3], engine.now.mono)?;
     let size = engine.cluster.size() as u64;
     if let Some(policy) = engine.policy_of(&call.args[1]) {
-        let copies = policy.value(PolicyWord::DefaultReplicate).map(|copies| copies.min(size));
+        let copies = policy.number(PolicyWord::DefaultReplicate).map(|copies| copies.min(size));
         replicate = replicate.or(copies);
-        ttl = ttl.or(policy.value(PolicyWord::DefaultTtl).filter(|ttl| delay < *ttl));
-        retry = retry.or(policy.value(PolicyWord::DefaultRetry));
-        queue_len_max = queue_len_max.or(policy.value(PolicyWord::MaxLen));
+        ttl = ttl.or(policy.number(PolicyWord::DefaultTtl).filter(|ttl| delay < *ttl));
+        retry = retry.or(policy.number(PolicyWord::DefaultRetry));
+        queue_len_max = queue_len_max.or(policy.number(PolicyWord::MaxLen));
     }
     let replicate = replicate.unwrap_or(size.min(REPLICATE_DEFAULT));
     let ttl = ttl.unwrap_or(TTL_DEFAULT_SECS);

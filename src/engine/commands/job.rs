@@ -1,4 +1,4 @@
-//! Commands on jobs that are there: SHOW, DELJOB, ENQUEUE, NACK, DEQUEUE, WORKING, LOADJOB.
+//! Commands on jobs that are there: SHOW, DELJOB, ENQUEUE, DEQUEUE, WORKING, LOADJOB.
 
 use crate::base::ids::JobId;
 use crate::base::time::{MonoMs, UnixMs};
@@ -17,13 +17,12 @@ use crate::proto::bus::{Message, MessageFlags};
 use crate::proto::priority::Priority;
 use crate::proto::reply::ReplyWriter;
 
-use super::ack::{for_each_id, for_each_id_as};
+use super::ack::for_each_id;
 
 pub(in crate::engine) static COMMANDS: &[EngineCommand] = &[
     row("deljob", deljob),
     row("show", show),
     row("enqueue", enqueue),
-    row("nack", nack),
     row("dequeue", dequeue),
     row("working", working),
     row("loadjob", loadjob),
@@ -153,58 +152,6 @@ pub fn enqueue(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     })
 }
 
-/// Longest REASON, in bytes.
-const NOTE_MAX: usize = 256;
-
-/// What a NACK asks for beside.
-#[derive(Clone, Copy)]
-struct NackOptions<'a> {
-    delay_secs: u32,
-    nack: Nack,
-    reason: Option<&'a [u8]>,
-}
-
-/// NACK id [id ...] [DELAY s] [SILENT] [REASON text] -> integer: how many active jobs went to
-/// their queue, or wait for it; counted as not processed, unless SILENT. DELAY is in seconds, at
-/// most 32 bits; REASON becomes the note of each of these jobs.
-///
-/// What is neither an option nor an ID is -BADID, as in C, so that a library can tell. Nothing
-/// is done unless everything is valid.
-pub fn nack(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
-    for_each_id_as(engine, call, NackOptions::parse, |engine, id, options| {
-        let Some(r) = engine.find_active(id) else { return false };
-        let goes_back = match options.delay_secs {
-            0 => engine.enqueue(r, options.nack),
-            secs => engine.hold_after_nack(r, secs, options.nack),
-        };
-        if goes_back && let Some(reason) = options.reason {
-            engine.set_note(r, reason);
-        }
-        goes_back
-    })
-}
-
-impl<'a> NackOptions<'a> {
-    fn parse(mut arguments: Arguments<'a>) -> Result<Self, CommandError> {
-        let mut options = Self { delay_secs: 0, nack: Nack::Yes, reason: None };
-        while let Some(option) = arguments.next() {
-            if is(option, "delay") {
-                options.delay_secs = arguments.named_number(0, CommandError::Delay)?;
-            } else if is(option, "silent") {
-                options.nack = Nack::Uncounted;
-            } else if is(option, "reason") {
-                let reason = arguments.next().filter(|reason| reason.len() <= NOTE_MAX);
-                options.reason = Some(reason.ok_or(CommandError::Reason)?);
-            } else if JobId::parse(option).is_some() {
-                return Err(CommandError::IdBehindOptions);
-            } else {
-                return Err(CommandError::BadId);
-            }
-        }
-        Ok(options)
-    }
-}
-
 /// DEQUEUE id [id ...] -> integer: how many left their queue. They come back at their
 /// requeue time; at-most-once jobs do not.
 pub fn dequeue(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
@@ -212,7 +159,7 @@ pub fn dequeue(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
 }
 
 impl Engine {
-    fn find_active(&self, id: &JobId) -> Option<JobRef> {
+    pub(super) fn find_active(&self, id: &JobId) -> Option<JobRef> {
         self.jobs.find(id).filter(|r| self.jobs[*r].is_active())
     }
 }

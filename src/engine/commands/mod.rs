@@ -23,15 +23,17 @@ pub mod cluster;
 pub mod getjob;
 pub mod hello;
 pub mod job;
+pub mod nack;
 pub mod queue;
 pub mod scan;
 
 /// The engine's commands; each file has its rows beside their functions.
-static TABLES: [&[EngineCommand]; 7] = [
+static TABLES: [&[EngineCommand]; 8] = [
     addjob::COMMANDS,
     getjob::COMMANDS,
     ack::COMMANDS,
     job::COMMANDS,
+    nack::COMMANDS,
     queue::COMMANDS,
     scan::COMMANDS,
     cluster::COMMANDS,

@@ -9,6 +9,7 @@ use crate::engine::blocked::Extras;
 use crate::engine::command::{Call, CommandResult, EngineCommand, Outcome, row};
 use crate::engine::error::CommandError;
 use crate::engine::jobs::{Job, JobRef};
+use crate::engine::policy::PolicyValue;
 use crate::engine::queue::{Pause, QueueRef};
 use crate::engine::view::View;
 use crate::engine::{Engine, More};
@@ -164,13 +165,20 @@ fn write_pair(reply: &mut ReplyWriter<'_>, name: &str, number: u64) {
 /// QPOLICY queue -> map from words to `[value, glob]`: what policies say of the queue, there or
 /// not, each word with the glob of the line that says it.
 pub fn qpolicy(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
-    let words = engine.policy_words(queue_name(&call.args[1])?);
+    let name = queue_name(&call.args[1])?;
+    let words: Vec<_> = match engine.policy_of(name) {
+        Some(policy) => policy.words().map(|(w, v, glob)| (w, v.clone(), glob.to_vec())).collect(),
+        None => Vec::new(),
+    };
     let mut reply = engine.reply(call.client, call.resp);
     reply.map(words.len());
     for (word, value, glob) in words {
         reply.bulk(word.name());
         reply.array(2);
-        reply.integer(i64::try_from(value).unwrap_or(i64::MAX));
+        match value {
+            PolicyValue::Number(number) => reply.integer(i64::try_from(number).unwrap_or(i64::MAX)),
+            other => reply.bulk(other.text()),
+        }
         reply.bulk(glob);
     }
     Ok(Outcome::Done)

@@ -524,11 +524,14 @@ pub static SECTIONS: &[DirectiveGroup] = &[
                 ValueForm::QueuePolicy,
                 LIVE,
                 place!(queue_policies),
-                "What holds for the queues whose name matches a glob, for each ADDJOB that does \
+                "What holds for the queues whose name matches a glob. For each ADDJOB that does \
                  not say it: default-ttl and default-retry in seconds, default-replicate in copies, \
                  as far as there are nodes, and max-len as MAXLEN, 0 being no limit. A job whose \
-                 DELAY is not below default-ttl has the TTL of jobs without a policy. There may be \
-                 up to 1000 lines; for each word that one counts which is the last of those that \
+                 DELAY is not below default-ttl has the TTL of jobs without a policy. For each NACK \
+                 without DELAY: nack-delay, the seconds that a job waits after its first one; they \
+                 double with each, up to those behind a colon (a day without them), and are a tenth \
+                 more or less. retry-from has the place of the directive. There may be up to 1000 \
+                 lines; for each word that one counts which is the last of those that \
                  match and have it. A later line for the same glob takes the place of the first, \
                  and one without words takes it away. CONFIG SET takes such lines and changes those \
                  of their globs, CONFIG GET shows all, QPOLICY what holds for a queue. Other nodes \

@@ -230,12 +230,9 @@ impl ValueForm {
             Self::OutputLimit => "normal, size (hard), size (soft), seconds".into(),
             Self::Rename => "command, new name".into(),
             Self::QueuePolicy => {
-                let word = |word: PolicyWord| {
-                    let (min, max) = word.range();
-                    format!("{} ({min} to {max})", word.name())
-                };
+                let word = |word: PolicyWord| format!("{} ({})", word.name(), word.values());
                 let words: Vec<String> = PolicyWord::ALL.into_iter().map(word).collect();
-                format!("glob, then words with their numbers: {}", words.join(", "))
+                format!("glob, then words with their values: {}", words.join(", "))
             }
         }
     }
@@ -255,7 +252,7 @@ impl ValueForm {
             Self::Addresses => "<address> [<address> ...]",
             Self::OutputLimit => "<class> <hard limit> <soft limit> <seconds>",
             Self::Rename => "<command> <new name>",
-            Self::QueuePolicy => "<glob> <word> <number> [<word> <number> ...]",
+            Self::QueuePolicy => "<glob> <word> <value> [<word> <value> ...]",
         }
     }
 }

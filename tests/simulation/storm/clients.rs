@@ -154,13 +154,26 @@ impl Storm {
             self.check_finish(command, &job.id, state.as_deref(), reply);
         }
         let now = self.sim.now_ms;
+        let was_active = state.as_deref() == Some("active");
+        let backoff_ms = match command {
+            "NACK" => self.backoff_ms(n, &self.stories[&job.id].queue),
+            _ => None,
+        };
         let story = self.stories.get_mut(&job.id).expect("it was delivered");
         match (command, reply) {
             ("ACKJOB", None) => story.may_be_acked = true,
             ("ACKJOB", Some(_)) => _ = story.acked_at.get_or_insert(now),
             (_, Some(Value::Integer(_))) => {
-                story.put_back_at = now;
                 story.hold = None;
+                if let Some((least_ms, most_ms)) = backoff_ms.filter(|_| was_active) {
+                    story.hold(Hold {
+                        since: now,
+                        until: now + least_ms,
+                        by: now + most_ms,
+                        is_delay: true,
+                    });
+                }
+                story.put_back_at = now;
             }
             _ => {}
         }
@@ -182,7 +195,9 @@ impl Storm {
     fn give_back(&mut self, n: usize, id: &[u8]) {
         let secs = 1 + self.rng.below(LONGEST_HOLD_MS as u32 / 1000);
         let may_wait = self.weather != Weather::Fair;
+        let backoff_ms = self.backoff_ms(n, &self.stories[id].queue);
         let (command, options, hold_secs) = match self.rng.below(5) {
+            0 if backoff_ms.is_some() => ("NACK", String::new(), 0),
             0 => ("NACK", "SILENT".into(), 0),
             1 => ("NACK", format!("SILENT DELAY {secs}"), secs),
             2 if may_wait => ("WORKING", format!("LEASE {secs}"), secs),
@@ -199,10 +214,15 @@ impl Storm {
         let now = self.sim.now_ms;
         let story = self.stories.get_mut(id).expect("it was delivered");
         if !matches!(reply, Some(Value::Error(_))) {
-            let until = now + u64::from(hold_secs) * 1000;
-            match hold_secs {
-                0 => story.hold = None,
-                _ => story.hold(Hold { since: now, until, is_delay: command == "NACK" }),
+            match (hold_secs, backoff_ms) {
+                (0, Some((least_ms, most_ms))) if options.is_empty() => {
+                    let (until, by) = (now + least_ms, now + most_ms);
+                    story.hold(Hold { since: now, until, by, is_delay: true });
+                }
+                (0, _) => story.hold = None,
+                (secs, _) => {
+                    story.hold(Hold::exact(now, u64::from(secs) * 1000, command == "NACK"));
+                }
             }
             story.put_back_at = now;
             story.put_backs += 1;
@@ -255,7 +275,8 @@ impl Storm {
                     let Value::Array(row) = row else { panic!("a row is an array: {row:?}") };
                     let Value::Bulk(id) = &row[1] else { panic!("an ID is a bulk: {row:?}") };
                     self.check_row(n, &row);
-                    self.delivered(n, id, at);
+                    let Value::Bulk(queue) = &row[0] else { panic!("a queue is a bulk: {row:?}") };
+                    self.delivered(n, &String::from_utf8_lossy(queue), id, at);
                 }
             }
         }
@@ -291,12 +312,13 @@ impl Storm {
         }
     }
 
-    fn delivered(&mut self, n: usize, id: &[u8], at: u64) {
+    fn delivered(&mut self, n: usize, queue: &str, id: &[u8], at: u64) {
         self.check_hold(id, at);
         let copy = self.sim.copy_on(n, id);
         self.check_priorities(id, copy.as_slice());
         let story = self.stories.entry(id.to_vec()).or_default();
         story.delivered_at.push(at);
+        story.queue = queue.to_owned();
         let told = format!("{} at {at}: {story:?}", id.escape_ascii());
         if let Some(wanted) = &story.wanted {
             assert!(at <= wanted.expires_at + EXPIRY_ERROR_MS, "it came after its expiry, {told}");
@@ -306,7 +328,7 @@ impl Storm {
         let may_forget = self.enqueued_once && self.sim.may_forget_ends(from_ms);
         let once = id_says.is_at_least_once() || story.delivered_at.len() == 1 || may_forget;
         assert!(once, "at most once is once, {told}");
-        self.note_lease(n, id, at);
+        self.note_lease(n, queue, id, at);
         let busy_ms = if self.healed_at.is_some() { 1 } else { self.busy_ms };
         let until = self.sim.now_ms + u64::from(self.rng.below(busy_ms));
         self.in_hand.push(InHand { id: id.to_vec(), until });
@@ -319,7 +341,7 @@ impl Storm {
         let told = format!("{} at {at}: {story:?}", id.escape_ascii());
         let is_exact = self.weather == Weather::Fair && self.is_acting && story.put_backs > 0;
         if let Some(hold) = story.hold.filter(|_| is_exact) {
-            assert!(at <= hold.until + IN_FAIR_WEATHER_MS, "a held job is not late, {told}");
+            assert!(at <= hold.by + IN_FAIR_WEATHER_MS, "a held job is not late, {told}");
         }
         if !story.comes_early(at) {
             return;
@@ -335,18 +357,20 @@ impl Storm {
 
     /// The consumer of a node has a job for the time of its lease; or, where retries count from
     /// the delivery, for three quarters of its retry, and a quarter less where it was lent.
-    fn note_lease(&mut self, n: usize, id: &[u8], at: u64) {
+    fn note_lease(&mut self, n: usize, queue: &str, id: &[u8], at: u64) {
+        let said = self.policy_on(n, queue).retry_from;
+        let retry_from = said.unwrap_or(self.sim.nodes[n].engine.config().retry_from);
+        let from_delivery = retry_from == RetryFrom::Delivery;
         let story = self.stories.get_mut(id).expect("it was delivered");
         let Some(wanted) = story.wanted.as_ref().filter(|wanted| wanted.retry_ms > 0) else {
             return;
         };
-        let from_delivery = self.sim.nodes[n].engine.config().retry_from == RetryFrom::Delivery;
         let secured_ms = match self.leases_ms[n] {
             0 if from_delivery => wanted.retry_ms / 2,
             lease_ms => lease_ms,
         };
         if secured_ms > 0 {
-            story.hold(Hold { since: at, until: at + secured_ms, is_delay: false });
+            story.hold(Hold::exact(at, secured_ms, false));
         }
     }
 }

@@ -5,12 +5,14 @@
 //! in the end hold nothing.
 //!
 //! `clients` are the producers and the consumers, `disasters` what goes wrong and is made
-//! well again, `attributes` and `priorities` what jobs have beside their bodies, `rest` what must hold of the queues while nobody takes jobs out of them, and
+//! well again, `attributes` and `priorities` what jobs have beside their bodies, `policies` what
+//! queues have, `rest` what must hold of the queues while nobody takes jobs out of them, and
 //! `story` what is known of each job.
 
 mod attributes;
 mod clients;
 mod disasters;
+mod policies;
 mod priorities;
 mod rest;
 mod story;
@@ -28,6 +30,7 @@ use crate::mishaps;
 use crate::node::State;
 use crate::storage::AppendOnly;
 use attributes::Attributes;
+use policies::Policies;
 use priorities::Priorities;
 use rest::Rest;
 pub use story::Tally;
@@ -107,6 +110,7 @@ struct Storm {
     /// From when on all is well.
     healed_at: Option<u64>,
     attributes: Attributes,
+    policies: Policies,
     priorities: Priorities,
 }
 
@@ -187,8 +191,10 @@ impl Storm {
             is_acting: true,
             healed_at: None,
             attributes,
+            policies: Policies::draw(Rng::from_seed(seed_bytes(seed, 0xfa))),
             priorities: Priorities::new(Rng::from_seed(seed_bytes(seed, 0xb3))),
         };
+        storm.set_policies();
         storm.draw_weather();
         storm
     }

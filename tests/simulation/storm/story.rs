@@ -41,8 +41,18 @@ pub struct Hold {
     /// When it was said.
     pub since: u64,
     pub until: u64,
+    /// When it is over at the latest.
+    pub by: u64,
     /// By a NACK, which ends what was before, and not by a delivery or a lease.
     pub is_delay: bool,
+}
+
+impl Hold {
+    /// One whose length is known.
+    pub fn exact(since: u64, ms: u64, is_delay: bool) -> Self {
+        let until = since + ms;
+        Self { since, until, by: until, is_delay }
+    }
 }
 
 /// A job that a producer got an ID for, or that a consumer got.
@@ -51,6 +61,8 @@ pub struct Story {
     /// `None` when its producer never heard of it.
     pub wanted: Option<Wanted>,
     pub delivered_at: Vec<u64>,
+    /// From where it was delivered last.
+    pub queue: String,
     /// When a consumer last gave it back or said that it works on it.
     pub put_back_at: u64,
     /// How often a consumer gave it back on purpose, and was answered that it comes again.
@@ -85,7 +97,7 @@ impl Story {
     /// The job is held from now on. Of two holds at once either may stay, and one that began
     /// while the word that the job was given back was under way may end by it.
     pub fn hold(&mut self, hold: Hold) {
-        self.held_until = self.held_until.max(hold.until);
+        self.held_until = self.held_until.max(hold.by);
         if self.put_backs > 0 && hold.since < self.put_back_at + UNDER_WAY_MS {
             self.hold = None;
             return;
@@ -94,7 +106,8 @@ impl Story {
             .hold
             .filter(|before| hold.since < before.until && (before.is_delay || !hold.is_delay));
         let until = before.map_or(hold.until, |before| before.until.min(hold.until));
-        self.hold = Some(Hold { until, ..hold });
+        let by = before.map_or(hold.by, |before| before.by.max(hold.by));
+        self.hold = Some(Hold { until, by, ..hold });
     }
 
     /// Whether it comes at a time before the end of a hold that was known everywhere.

@@ -1,7 +1,8 @@
-//! Policies of queues: what holds for an ADDJOB that does not say it, by the name of its queue.
+//! Policies of queues, by their names: what holds for an ADDJOB that does not say it, and what
+//! becomes of jobs that fail.
 //!
 //! ```text
-//! queue-policy mail*      default-ttl 3600 max-len 100000
+//! queue-policy mail*      default-ttl 3600 max-deliveries 5 nack-delay 5:300
 //! queue-policy mail.slow  default-retry 600
 //! ```
 //!
@@ -10,64 +11,26 @@
 //! evaluated when it is asked for first, kept with the queue while there is one, and evaluated anew
 //! once the lines have changed. Without lines nothing is looked up, evaluated or kept.
 
+mod word;
+
 use crate::base::glob::{self, Case};
-use crate::base::number;
-use crate::proto::quoting;
 
 use super::Engine;
+use super::config::RetryFrom;
+use super::queue::QueueRef;
+pub use word::{Backoff, DEAD_QUEUE_NAME_MAX, PolicyValue, PolicyWord};
 
 /// Most lines there may be: each is compared with the name of each queue.
 const LINES_MAX: usize = 1000;
 /// Longest glob, in bytes: comparing takes as many steps as its length times that of the name.
 const GLOB_MAX: usize = 255;
 
-/// What a policy can say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PolicyWord {
-    /// The TTL in seconds, unless the job's DELAY is not below it.
-    DefaultTtl,
-    /// The RETRY in seconds.
-    DefaultRetry,
-    /// The REPLICATE, as far as the cluster has nodes.
-    DefaultReplicate,
-    /// The MAXLEN; 0 is none.
-    MaxLen,
-}
-
-impl PolicyWord {
-    pub const ALL: [Self; 4] =
-        [Self::DefaultTtl, Self::DefaultRetry, Self::DefaultReplicate, Self::MaxLen];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::DefaultTtl => "default-ttl",
-            Self::DefaultRetry => "default-retry",
-            Self::DefaultReplicate => "default-replicate",
-            Self::MaxLen => "max-len",
-        }
-    }
-
-    /// The lowest and the highest value.
-    pub fn range(self) -> (u64, u64) {
-        match self {
-            // A default of 0 would make jobs at-most-once whose producers do not say so.
-            Self::DefaultTtl | Self::DefaultRetry => (1, u32::MAX.into()),
-            Self::DefaultReplicate => (1, u16::MAX.into()),
-            Self::MaxLen => (0, i64::MAX.unsigned_abs()),
-        }
-    }
-
-    fn find(name: &[u8]) -> Option<Self> {
-        Self::ALL.into_iter().find(|word| word.name().as_bytes().eq_ignore_ascii_case(name))
-    }
-}
-
 /// One line: a glob, and what it says of queues that match it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyLine {
     glob: Box<[u8]>,
     /// By word.
-    values: [Option<u64>; PolicyWord::ALL.len()],
+    values: [Option<PolicyValue>; PolicyWord::ALL.len()],
 }
 
 impl PolicyLine {
@@ -86,10 +49,7 @@ impl PolicyLine {
                 .ok_or_else(|| format!("'{}' is no word of a policy", pair[0].escape_ascii()))?;
             let name = word.name();
             let value = pair.get(1).ok_or_else(|| format!("{name} needs a value"))?;
-            let (min, max) = word.range();
-            let value = number::parse_u64(value).filter(|value| (min..=max).contains(value));
-            let value =
-                value.ok_or_else(|| format!("{name} must be a number from {min} to {max}"))?;
+            let value = word.parse(value)?;
             if line.values[word as usize].replace(value).is_some() {
                 return Err(format!("{name} stands twice"));
             }
@@ -104,14 +64,11 @@ impl PolicyLine {
 
     /// The line as [`PolicyLine::parse`] reads it back, split into words.
     pub fn text(&self) -> Vec<u8> {
-        let is_plain = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'');
-        let mut text = match &*self.glob {
-            glob if !glob.is_empty() && glob.iter().all(is_plain) => glob.to_vec(),
-            glob => quoting::quote(glob),
-        };
-        for (word, value) in PolicyWord::ALL.into_iter().zip(self.values) {
+        let mut text = word::quoted_if_needed(&self.glob);
+        for (word, value) in PolicyWord::ALL.into_iter().zip(&self.values) {
             if let Some(value) = value {
-                text.extend_from_slice(format!(" {} {value}", word.name()).as_bytes());
+                text.extend_from_slice(format!(" {} ", word.name()).as_bytes());
+                text.extend_from_slice(&value.word());
             }
         }
         text
@@ -150,10 +107,10 @@ impl Policies {
 
     fn evaluate(&self, name: &[u8]) -> QueuePolicy {
         let mut policy = QueuePolicy::default();
-        for (at, line) in self.0.iter().enumerate() {
+        for (at, line) in (0..).zip(&self.0) {
             if glob::matches(&line.glob, name, Case::Sensitive) {
-                for (said, value) in policy.said.iter_mut().zip(line.values) {
-                    *said = value.map(|value| Said { value, line: at }).or(*said);
+                for (said_by, value) in policy.said_by.iter_mut().zip(&line.values) {
+                    *said_by = value.as_ref().map(|_| at).or(*said_by);
                 }
             }
         }
@@ -163,23 +120,9 @@ impl Policies {
 
 /// What the policies say of one queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct QueuePolicy {
-    /// By word.
-    said: [Option<Said>; PolicyWord::ALL.len()],
-}
-
-/// A value, and the place of the line that says it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Said {
-    value: u64,
-    line: usize,
-}
-
-impl QueuePolicy {
-    /// The value of a word; `None` if no line says it.
-    pub fn value(&self, word: PolicyWord) -> Option<u64> {
-        self.said[word as usize].map(|said| said.value)
-    }
+struct QueuePolicy {
+    /// By word: the place of the line that says it.
+    said_by: [Option<u16>; PolicyWord::ALL.len()],
 }
 
 /// A policy that is kept with its queue.
@@ -189,44 +132,103 @@ pub struct KeptPolicy {
     policy: QueuePolicy,
 }
 
+/// What the policies say of one queue, with the lines that say it.
+#[derive(Clone, Copy)]
+pub(super) struct PolicyView<'a> {
+    lines: &'a [PolicyLine],
+    policy: QueuePolicy,
+}
+
+impl<'a> PolicyView<'a> {
+    /// The line that says a word; `None` if none does.
+    fn line(&self, word: PolicyWord) -> Option<&'a PolicyLine> {
+        self.lines.get(usize::from(self.policy.said_by[word as usize]?))
+    }
+
+    fn value(&self, word: PolicyWord) -> Option<&'a PolicyValue> {
+        self.line(word)?.values[word as usize].as_ref()
+    }
+
+    /// The value of a word that takes a number; `None` if no line says it.
+    pub fn number(&self, word: PolicyWord) -> Option<u64> {
+        match self.value(word)? {
+            PolicyValue::Number(number) => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// What the retry counts from.
+    pub fn retry_from(&self) -> Option<RetryFrom> {
+        match self.value(PolicyWord::RetryFrom)? {
+            PolicyValue::Choice("delivery") => Some(RetryFrom::Delivery),
+            PolicyValue::Choice(_) => Some(RetryFrom::Queue),
+            _ => None,
+        }
+    }
+
+    /// How long a NACK without DELAY waits.
+    pub fn nack_delay(&self) -> Option<Backoff> {
+        match self.value(PolicyWord::NackDelay)? {
+            PolicyValue::Backoff(backoff) => Some(*backoff),
+            _ => None,
+        }
+    }
+
+    /// All words that are said, their values, and the globs that say them.
+    pub fn words(self) -> impl Iterator<Item = (PolicyWord, &'a PolicyValue, &'a [u8])> {
+        PolicyWord::ALL.into_iter().filter_map(move |word| {
+            let line = self.line(word)?;
+            Some((word, line.values[word as usize].as_ref()?, &*line.glob))
+        })
+    }
+}
+
 impl Engine {
     /// What the policies say of a queue, whether it is there or not; `None` if there are none.
-    pub(super) fn policy_of(&mut self, name: &[u8]) -> Option<QueuePolicy> {
+    pub(super) fn policy_of(&mut self, name: &[u8]) -> Option<PolicyView<'_>> {
         if self.config.policies.is_empty() { None } else { Some(self.evaluated_policy(name)) }
+    }
+
+    /// As [`Engine::policy_of`], of the queue of a job.
+    pub(super) fn policy_of_queue(&mut self, q: QueueRef) -> Option<PolicyView<'_>> {
+        if self.config.policies.is_empty() { None } else { Some(self.kept_policy(q)) }
     }
 
     /// Apart, so that who has no policies pays one test.
     #[cold]
-    fn evaluated_policy(&mut self, name: &[u8]) -> QueuePolicy {
-        let policies = &self.config.policies;
-        let version = self.policy_version;
-        let queue = self.queues.find(name).and_then(|q| self.queues[q].live_mut());
-        let Some(queue) = queue else { return policies.evaluate(name) };
-        match &queue.policy {
-            Some(kept) if kept.version == version => kept.policy,
-            _ => {
-                let policy = policies.evaluate(name);
-                queue.policy = Some(Box::new(KeptPolicy { version, policy }));
-                policy
+    fn evaluated_policy(&mut self, name: &[u8]) -> PolicyView<'_> {
+        match self.queues.find(name) {
+            Some(q) => self.kept_policy(q),
+            None => {
+                let policy = self.config.policies.evaluate(name);
+                PolicyView { lines: self.config.policies.lines(), policy }
             }
         }
     }
 
-    /// What the policies say of a queue: words, their values, and the globs that say them.
-    pub(super) fn policy_words(&mut self, name: &[u8]) -> Vec<(PolicyWord, u64, Box<[u8]>)> {
-        let policy = self.policy_of(name).unwrap_or_default();
-        let lines = self.config.policies.lines();
-        let said = |word: PolicyWord| {
-            let said = policy.said[word as usize]?;
-            Some((word, said.value, lines.get(said.line)?.glob.clone()))
+    #[cold]
+    fn kept_policy(&mut self, q: QueueRef) -> PolicyView<'_> {
+        let policies = &self.config.policies;
+        let version = self.policy_version;
+        let entry = &mut self.queues[q];
+        let policy = match entry.live().and_then(|queue| queue.policy.as_ref()) {
+            Some(kept) if kept.version == version => kept.policy,
+            _ => {
+                let policy = policies.evaluate(&entry.name);
+                if let Some(queue) = entry.live_mut() {
+                    queue.policy = Some(Box::new(KeptPolicy { version, policy }));
+                }
+                policy
+            }
         };
-        PolicyWord::ALL.into_iter().filter_map(said).collect()
+        PolicyView { lines: policies.lines(), policy }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proto::quoting;
 
     fn line(text: &str) -> Result<PolicyLine, String> {
         PolicyLine::parse(&quoting::split(text.as_bytes()).expect("balanced"))
@@ -252,6 +254,15 @@ mod tests {
             ("* max-len -1", "max-len must be a number from 0 to 9223372036854775807"),
             ("* MAX-LEN 5 default-retry 0", "default-retry must be a number from 1 to 4294967295"),
             ("* default-ttl 1 default-ttl 1", "default-ttl stands twice"),
+            (
+                "* nack-delay 5:4",
+                "nack-delay must be a number of seconds from 0 to 1000000000, or two with a colon between them, the second one not below the first",
+            ),
+            ("* on-expire never", "on-expire must be drop or dead"),
+            ("* retry-from now", "retry-from must be queue or delivery"),
+            ("* dead-queue \"\"", "dead-queue must be a name of 1 to 255 bytes"),
+            ("* dead-ttl 0", "dead-ttl must be a number from 1 to 1000000000"),
+            ("* max-deliveries 65536", "max-deliveries must be a number from 0 to 65535"),
             ("* default-replicate 65536", "default-replicate must be a number from 1 to 65535"),
         ] {
             assert_eq!(line(text), Err(reason.to_owned()), "{text}");
@@ -262,14 +273,18 @@ mod tests {
     #[test]
     fn later_lines_win_word_by_word() {
         let policies = policies(&["* default-ttl 1 max-len 1", "a* max-len 2", "*b default-ttl 3"]);
+        let view = |name: &str| PolicyView {
+            lines: policies.lines(),
+            policy: policies.evaluate(name.as_bytes()),
+        };
         let said = |name: &str| {
-            let policy = policies.evaluate(name.as_bytes());
-            (policy.value(PolicyWord::DefaultTtl), policy.value(PolicyWord::MaxLen))
+            let policy = view(name);
+            (policy.number(PolicyWord::DefaultTtl), policy.number(PolicyWord::MaxLen))
         };
         assert_eq!(said("x"), (Some(1), Some(1)));
         assert_eq!(said("a"), (Some(1), Some(2)));
         assert_eq!(said("ab"), (Some(3), Some(2)));
-        assert_eq!(policies.evaluate(b"x").value(PolicyWord::DefaultRetry), None);
+        assert_eq!(view("x").number(PolicyWord::DefaultRetry), None);
     }
 
     #[test]
@@ -295,7 +310,16 @@ mod tests {
     #[test]
     fn a_line_reads_back_what_it_writes() {
         for glob in ["mail*", "", "a b", "'", "\\*", "\n", "#", "\u{e4}"] {
-            let words = [glob, "max-len", "0", "default-ttl", "7"].map(|word| word.into());
+            let words = [
+                glob,
+                "max-len",
+                "0",
+                "dead-queue",
+                if glob.is_empty() { "x" } else { glob },
+                "nack-delay",
+                "5:9",
+            ]
+            .map(|word| word.into());
             let line = PolicyLine::parse(&words).expect("right");
             let again = quoting::split(&line.text()).expect("balanced");
             assert_eq!(PolicyLine::parse(&again), Ok(line), "{glob:?}");
