@@ -26,7 +26,7 @@
 use crc_fast::{CrcAlgorithm, Digest};
 
 use super::aof_record::{self, SumPlace};
-use super::attributes::{Attributes, Tag};
+use super::attributes::Attributes;
 use super::job_record::{JobRecord, NodeIds, STATE_ACTIVE};
 use super::reader::{DecodeError, Reader};
 use crate::base::ids::JobId;
@@ -182,7 +182,7 @@ fn checksum_of(record: &[u8]) -> u32 {
 mod tests {
     use super::*;
     use crate::proto::aof_record::AofRecord;
-    use crate::proto::attributes::AttributeStream;
+    use crate::proto::attributes::{AttributeStream, PIECE_LEN, Tag};
 
     const GOLDEN: &[u8] = include_bytes!("../../tests/golden/disque.aof");
     const SUM: Sum =
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn a_sum_stands_behind_other_attributes() {
         let mut note = Vec::new();
-        let mut piece = [0; crate::proto::attributes::PIECE_LEN];
+        let mut piece = [0; PIECE_LEN];
         piece[..5].copy_from_slice(&[4, 2, 0, b'n', b'n']);
         job(load_job()).encode_with(&mut note, &piece);
         let noted = JobRecord::decode(&mut Reader::new(&note)).expect("it was just encoded");

@@ -729,7 +729,7 @@ impl Directive {
         let values = match self.value(config) {
             DirectiveValue::Absent => vec![],
             DirectiveValue::PolicyLines(lines) => {
-                lines.into_iter().map(DirectiveValue::PolicyLine).collect()
+                lines.into_iter().map(|line| DirectiveValue::PolicyLine(Box::new(line))).collect()
             }
             value => vec![value],
         };

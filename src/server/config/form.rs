@@ -34,7 +34,7 @@ pub enum DirectiveValue {
     /// All lines there are, or those of a CONFIG SET.
     PolicyLines(Vec<PolicyLine>),
     /// A line of a file.
-    PolicyLine(PolicyLine),
+    PolicyLine(Box<PolicyLine>),
 }
 
 /// The shape of a directive's value.
@@ -96,7 +96,7 @@ impl ValueForm {
             (Self::OutputLimit, [class, hard, soft, secs]) => output_limit(class, hard, soft, secs),
             (Self::Rename, [_, _]) => Ok(DirectiveValue::Words(words.to_vec())),
             (Self::QueuePolicy, [_, ..]) => {
-                PolicyLine::parse(words).map(DirectiveValue::PolicyLine)
+                PolicyLine::parse(words).map(|line| DirectiveValue::PolicyLine(Box::new(line)))
             }
             (Self::Addresses | Self::OutputLimit | Self::Rename | Self::QueuePolicy, _) => {
                 Err(WRONG_COUNT.into())
@@ -538,7 +538,7 @@ impl Field for Policies {
 
     fn put(&mut self, value: DirectiveValue) {
         match value {
-            DirectiveValue::PolicyLine(line) => self.set(line),
+            DirectiveValue::PolicyLine(line) => self.set(*line),
             DirectiveValue::PolicyLines(lines) => lines.into_iter().for_each(|line| self.set(line)),
             other => unreachable!("a policy does not make {other:?}"),
         }
