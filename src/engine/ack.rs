@@ -19,7 +19,7 @@
 
 use crate::base::ids::JobId;
 use crate::base::time::MonoMs;
-use crate::proto::bus::{Message, MessageFlags};
+use crate::proto::bus::{Abilities, Message, MessageFlags};
 
 use super::Engine;
 use super::ack_only::AckOnlyJob;
@@ -53,7 +53,9 @@ pub enum Removed {
 }
 
 impl Engine {
-    fn collect_again_at(&mut self, attempts: u8) -> MonoMs {
+    /// When a message to other nodes is repeated that was sent so often before, which they have to
+    /// confirm.
+    pub(super) fn collect_again_at(&mut self, attempts: u8) -> MonoMs {
         let wait_ms = (COLLECT_AGAIN_MIN_MS << attempts).min(COLLECT_AGAIN_MAX_MS);
         let at = self.now.mono.plus_ms(wait_ms);
         self.with_jitter(at)
@@ -84,6 +86,13 @@ impl Engine {
             self.collect(r);
         }
         NewlyAcked::Yes
+    }
+
+    /// QPURGE for one queued job: it is acknowledged, and able nodes learn why.
+    pub(super) fn purge(&mut self, r: JobRef) -> NewlyAcked {
+        let id = self.jobs[r].id;
+        self.jobs.note_purged(r);
+        self.ack(&id)
     }
 
     /// Keeps an ack of a job that is not known here.
@@ -145,9 +154,20 @@ impl Engine {
         let acks = self.jobs.acks(r);
         let targets: Vec<NodeRef> =
             holders.iter().copied().filter(|node| !acks.contains(node)).collect();
-        let message = Message::SetAck { id, may_have };
-        self.cluster.send(&mut self.out, &targets, MessageFlags::NONE, &message);
+        self.send_set_ack_of(r, &targets, &Message::SetAck { id, may_have });
         Kept::Yes
+    }
+
+    /// Sends SETACK of a job that is known here: able nodes learn of a purge.
+    fn send_set_ack_of(&mut self, r: JobRef, to: &[NodeRef], message: &Message<'_>) {
+        if !self.jobs.is_purged(r) {
+            self.cluster.send(&mut self.out, to, MessageFlags::NONE, message);
+            return;
+        }
+        let (able, plain): (Vec<NodeRef>, Vec<NodeRef>) =
+            to.iter().partition(|node| self.cluster.is_able(**node, Abilities::ATTRIBUTES));
+        self.cluster.send(&mut self.out, &able, MessageFlags::PURGED, message);
+        self.cluster.send(&mut self.out, &plain, MessageFlags::NONE, message);
     }
 
     /// Whether every other node that may have the job has it acked.
@@ -199,8 +219,14 @@ impl Engine {
         self.cluster.send(&mut self.out, &targets, MessageFlags::NONE, &message);
     }
 
-    /// SETACK: a node has this job acked and knows of `may_have` holders.
-    pub(super) fn on_set_ack(&mut self, from: NodeRef, id: JobId, may_have: u32) {
+    /// SETACK: a node has this job acked, or purged, and knows of `may_have` holders.
+    pub(super) fn on_set_ack(
+        &mut self,
+        from: NodeRef,
+        id: JobId,
+        may_have: u32,
+        flags: MessageFlags,
+    ) {
         let Some(r) = self.jobs.find(&id) else {
             // Differs from C: towards another ack without a job this node does not
             // claim to know the job. In C both drop theirs, each leaving the
@@ -218,6 +244,9 @@ impl Engine {
         } else {
             if self.end_wait_by_ack(r) == Kept::No {
                 return;
+            }
+            if flags.contains(MessageFlags::PURGED) {
+                self.jobs.note_purged(r);
             }
             self.acknowledge(r);
             NewlyAcked::Yes
@@ -253,8 +282,7 @@ impl Engine {
         let id = job.id;
         let may_have = u32::try_from(holders.len()).unwrap_or(u32::MAX);
         let others: Vec<NodeRef> = holders.iter().copied().filter(|node| *node != from).collect();
-        let message = Message::SetAck { id, may_have };
-        self.cluster.send(&mut self.out, &others, MessageFlags::NONE, &message);
+        self.send_set_ack_of(r, &others, &Message::SetAck { id, may_have });
     }
 
     fn send_got_ack(&mut self, to: NodeRef, id: JobId, knows_job: KnowsJob) {
@@ -264,10 +292,14 @@ impl Engine {
 
     /// Answers a node that takes an acked job for a live one.
     pub(super) fn send_set_ack(&mut self, to: NodeRef, id: JobId) {
-        let holders = self.jobs.find(&id).map_or(0, |r| self.jobs.may_have(r).len());
+        let known = self.jobs.find(&id);
+        let holders = known.map_or(0, |r| self.jobs.may_have(r).len());
         let may_have = u32::try_from(holders).unwrap_or(u32::MAX);
         let message = Message::SetAck { id, may_have };
-        self.cluster.send(&mut self.out, &[to], MessageFlags::NONE, &message);
+        match known {
+            Some(r) => self.send_set_ack_of(r, &[to], &message),
+            None => self.cluster.send(&mut self.out, &[to], MessageFlags::NONE, &message),
+        }
     }
 
     /// GOTACK: a node answers a SETACK.

@@ -17,6 +17,7 @@ use crate::base::limits::JOBS_PER_MESSAGE_MAX;
 use crate::base::time::MonoMs;
 use crate::proto::attributes::{Attributes, append_answer, read_answer};
 use crate::proto::bus::{Abilities, QueryKind};
+use crate::proto::moved::Rest;
 
 use super::Engine;
 use super::jobs::{JobFlags, JobRef};
@@ -73,12 +74,14 @@ impl Engine {
         sources.max_by_key(|node| self.cluster.is_reachable(*node))
     }
 
-    /// What is known of the attributes of these jobs; `None` for what is no list of IDs.
-    pub(super) fn answer_attributes(&self, ids: &[u8]) -> Option<Vec<u8>> {
+    /// What is known of the attributes of these jobs; `None` for what is no list of IDs. Who lost
+    /// them may have lost a move too, which is sent by itself.
+    pub(super) fn answer_attributes(&mut self, to: NodeRef, ids: &[u8]) -> Option<Vec<u8>> {
         let (ids, rest) = ids.as_chunks::<JOB_ID_LEN>();
         if !rest.is_empty() || ids.len() > JOBS_PER_MESSAGE_MAX {
             return None;
         }
+        self.send_moves_of(ids.iter().map(|id| JobId(*id)), to);
         let mut answer = Vec::new();
         for id in ids.iter().map(|id| JobId(*id)) {
             let attributes = self.jobs.find(&id).and_then(|r| self.jobs.attributes(r));
@@ -119,7 +122,9 @@ impl Engine {
             }
             return;
         }
-        if let Some(kept) = attributes.to_kept() {
+        let is_nothing = attributes.iter().next().is_none() || attributes.rest() == Rest::Lost;
+        let kept = self.jobs.record_attributes(r).with_rest(attributes);
+        if let Some(kept) = kept.filter(|_| !is_nothing) {
             self.jobs.set_attributes(r, kept);
             if self.jobs[r].is_for_file() {
                 self.log_loadjob(r);

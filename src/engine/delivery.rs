@@ -96,7 +96,8 @@ impl Engine {
         true
     }
 
-    fn insert_into_queue(&mut self, r: JobRef) {
+    /// A queued job that is in no queue yet goes into its own.
+    pub(super) fn insert_into_queue(&mut self, r: JobRef) {
         let q = self.jobs[r].queue;
         let queue = self.queues.revive(q, self.now.mono);
         queue.accessed_at = self.now.mono;
@@ -110,12 +111,18 @@ impl Engine {
         if !self.jobs[r].is_queued() {
             return false;
         }
+        self.take_out_of_queue(r);
+        self.jobs.dequeue(r);
+        true
+    }
+
+    /// Takes a queued job out of its queue. It is still queued as far as it knows: its queue is
+    /// about to be another one.
+    pub(super) fn take_out_of_queue(&mut self, r: JobRef) {
         let queue =
             self.queues[self.jobs[r].queue].live_mut().expect("a queued job's queue is live");
         let was_there = queue.jobs.remove(self.jobs.table(), r);
         assert!(was_there, "a queued job is in its queue");
-        self.jobs.dequeue(r);
-        true
     }
 
     /// The next requeue is a retry away from now. An at-most-once job keeps its time.
@@ -129,8 +136,17 @@ impl Engine {
     /// Takes the first job of a queue for delivery, here or on another node. An
     /// at-most-once job leaves the append only file before it leaves the server.
     pub(super) fn fetch(&mut self, q: QueueRef, taker: Taker) -> Option<JobRef> {
+        let first = match taker {
+            Taker::Client { .. } => None,
+            // Behind the jobs that this node has in another queue.
+            Taker::Node(node) => self.first_to_lend(q, node)?,
+        };
+        let table = self.jobs.table();
         let queue = self.queues[q].live_mut()?;
-        let r = queue.jobs.pop_first()?;
+        let r = match first {
+            None => queue.jobs.pop_first()?,
+            Some(r) => queue.jobs.remove(table, r).then_some(r)?,
+        };
         queue.accessed_at = self.now.mono;
         queue.jobs_out += 1;
         if (self.config.retry_from == RetryFrom::Delivery || !self.config.policies.is_empty())
@@ -177,13 +193,13 @@ impl Engine {
         };
         let is_told = |node: &NodeRef| borrower != Some(*node);
         let told: Vec<NodeRef> = self.jobs.may_have(r).iter().copied().filter(is_told).collect();
-        self.cluster.send(&mut self.out, &told, MessageFlags::NONE, &message);
+        self.send_about(r, &told, MessageFlags::NONE, &message);
         if is_borrowed {
             // A C node that lent the job does not ask us before it queues it, unless we asked.
             let is_able = |node: &NodeRef| self.cluster.is_able(*node, Abilities::HOLDS);
             let plain: Vec<NodeRef> = told.into_iter().filter(|node| !is_able(node)).collect();
             let will_queue = Message::WillQueue(id);
-            self.cluster.send(&mut self.out, &plain, MessageFlags::NONE, &will_queue);
+            self.send_about(r, &plain, MessageFlags::NONE, &will_queue);
         }
     }
 
@@ -244,7 +260,20 @@ impl Engine {
 
     /// Sends a message about a job to the other nodes that may have it.
     pub(super) fn tell_holders(&mut self, r: JobRef, flags: MessageFlags, message: &Message<'_>) {
+        let flags = flags.with_digest(self.jobs.move_digest(r));
         self.cluster.send(&mut self.out, self.jobs.may_have(r), flags, message);
+    }
+
+    /// Sends some nodes a message about a job, and which move of it this node knows.
+    pub(super) fn send_about(
+        &mut self,
+        r: JobRef,
+        to: &[NodeRef],
+        flags: MessageFlags,
+        message: &Message<'_>,
+    ) {
+        let flags = flags.with_digest(self.jobs.move_digest(r));
+        self.cluster.send(&mut self.out, to, flags, message);
     }
 
     /// A job is due: its TTL is over, its collection is to be tried, its holders are to be warned

@@ -37,6 +37,8 @@ pub enum CommandError {
     BadReplyType,
     LoadJobFromClient,
     IdBehindOptions,
+    MoveWithinQueue,
+    CountOfJobs,
     Lease,
     Reason,
     QueueNameTooLong,
@@ -104,6 +106,8 @@ impl fmt::Display for CommandError {
                 "ERR LOADJOB is a special command only processed from AOF"
             }
             Self::IdBehindOptions => "ERR Job IDs stand in front of the options",
+            Self::MoveWithinQueue => "ERR Source and target must be different queues",
+            Self::CountOfJobs => "ERR COUNT must be between 1 and 10000",
             Self::Reason => "ERR REASON must be a text of at most 256 bytes",
             Self::Lease => "ERR LEASE must be a number of seconds greater than zero",
             Self::QueueNameTooLong => "ERR Queue names have at most 1048576 bytes",

@@ -51,12 +51,12 @@ impl Engine {
         let (able, plain) = self.holders_by_ability(r);
         let queued = Message::Queued { id, hold_secs: secs };
         let working = Message::Working { id, hold_secs: secs };
-        self.cluster.send(&mut self.out, &able, flags, &queued);
-        self.cluster.send(&mut self.out, &plain, MessageFlags::NONE, &working);
+        self.send_about(r, &able, flags, &queued);
+        self.send_about(r, &plain, MessageFlags::NONE, &working);
         if counts {
-            self.cluster.send(&mut self.out, &plain, flags, &queued);
+            self.send_about(r, &plain, flags, &queued);
         }
-        self.cluster.send(&mut self.out, &plain, MessageFlags::NONE, &Message::WillQueue(id));
+        self.send_about(r, &plain, MessageFlags::NONE, &Message::WillQueue(id));
         true
     }
 
@@ -67,7 +67,7 @@ impl Engine {
         let (_, plain) = self.holders_by_ability(r);
         let working = Message::Working { id, hold_secs: secs };
         self.tell_holders(r, MessageFlags::NONE, &working);
-        self.cluster.send(&mut self.out, &plain, MessageFlags::NONE, &Message::WillQueue(id));
+        self.send_about(r, &plain, MessageFlags::NONE, &Message::WillQueue(id));
     }
 
     fn hold(&mut self, r: JobRef, ms: u64, why: HeldFor) {
@@ -79,8 +79,8 @@ impl Engine {
     pub(super) fn tell_given_back(&mut self, r: JobRef) {
         let queued = Message::Queued { id: self.jobs[r].id, hold_secs: 0 };
         let (able, plain) = self.holders_by_ability(r);
-        self.cluster.send(&mut self.out, &able, MessageFlags::GIVEN_BACK, &queued);
-        self.cluster.send(&mut self.out, &plain, MessageFlags::NONE, &queued);
+        self.send_about(r, &able, MessageFlags::GIVEN_BACK, &queued);
+        self.send_about(r, &plain, MessageFlags::NONE, &queued);
     }
 
     /// The nodes that may have a job: those that know of holds, and C nodes. One that has not
@@ -91,7 +91,7 @@ impl Engine {
     }
 
     /// For how many seconds this node still holds a job, rounded up.
-    fn hold_secs_left(&self, r: JobRef) -> u32 {
+    pub(super) fn hold_secs_left(&self, r: JobRef) -> u32 {
         let left_ms = self.jobs[r].requeue_at().ms_since(self.now.mono);
         u32::try_from(left_ms.div_ceil(1000)).unwrap_or(u32::MAX).max(1)
     }
@@ -105,7 +105,7 @@ impl Engine {
             Some(HeldFor::Delay) if is_able => Message::Queued { id, hold_secs },
             _ => Message::Working { id, hold_secs },
         };
-        self.cluster.send(&mut self.out, &[to], MessageFlags::NONE, &message);
+        self.send_about(r, &[to], MessageFlags::NONE, &message);
     }
 
     /// QUEUED or WORKING with a number: another node holds the job for so many seconds.

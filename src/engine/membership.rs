@@ -37,14 +37,21 @@ impl Engine {
     fn on_cluster_event(&mut self, event: Event) {
         log_event(&self.cluster, event);
         match event {
-            Event::Joined(node) => self.resend_acks(node),
+            Event::Joined(node) => {
+                self.resend_acks(node);
+                self.resend_moves(node);
+            }
             Event::Acquainted(_) => self.link_count += 1,
             Event::LinkUp(node) => {
                 self.resend_acks(node);
+                self.resend_moves(node);
                 self.link_count += 1;
                 self.jobs.search_for_attributes();
             }
-            Event::AbilitiesKnown(_) => self.jobs.search_for_attributes(),
+            Event::AbilitiesKnown(node) => {
+                self.resend_moves(node);
+                self.jobs.search_for_attributes();
+            }
             _ => {}
         }
     }

@@ -80,7 +80,7 @@ impl Engine {
                     if flags.contains(MessageFlags::NOREPLY) { Confirm::No } else { Confirm::Yes };
                 self.on_repl_job(from, record, confirm);
             }
-            Message::GotJob(id) => self.on_got_job(from, *id),
+            Message::GotJob { id, move_digest } => self.on_got_job(from, *id, *move_digest),
             Message::Enqueue { id, delay_secs } => self.on_enqueue(from, *id, *delay_secs),
             Message::Queued { id, hold_secs } => {
                 self.on_postponed(from, *id, Postponed::Queued, *hold_secs, flags);
@@ -88,8 +88,8 @@ impl Engine {
             Message::Working { id, hold_secs } => {
                 self.on_postponed(from, *id, Postponed::Working, *hold_secs, flags);
             }
-            Message::SetAck { id, may_have } => self.on_set_ack(from, *id, *may_have),
-            Message::WillQueue(id) => self.on_will_queue(from, *id),
+            Message::SetAck { id, may_have } => self.on_set_ack(from, *id, *may_have, flags),
+            Message::WillQueue(id) => self.on_will_queue(from, *id, flags),
             Message::GotAck { id, known } => {
                 let knows_job = if *known { KnowsJob::Yes } else { KnowsJob::No };
                 self.on_got_ack(from, *id, knows_job);
@@ -104,6 +104,7 @@ impl Engine {
             }
             Message::Query(query) => self.on_query(from, query),
             Message::Answer(answer) => self.on_answer(from, answer),
+            Message::Moved(moved) => self.on_moved(from, moved),
             Message::Fail(about) => self.on_fail(from, *about),
             Message::Ping(_) | Message::Pong(_) | Message::Meet(_) => {}
         }
@@ -149,6 +150,9 @@ impl Engine {
         }
         let Some(r) = self.jobs.find(&id) else { return };
         self.jobs.add_may_have(r, from);
+        if self.corrects_place(from, r, flags) {
+            return;
+        }
         if why == Postponed::Working && self.jobs[r].is_at_most_once() {
             // As with the command, and differs from C: it would never be queued again.
             return;
@@ -160,6 +164,9 @@ impl Engine {
             if flags.contains(MessageFlags::INCR_DELIV) {
                 self.jobs.count_delivery(r);
             }
+        }
+        if why == Postponed::Queued && self.keeps_from_old_queue(from, r) {
+            return;
         }
         if hold_secs > 0 {
             self.on_hold_elsewhere(from, r, why, hold_secs);
@@ -175,7 +182,7 @@ impl Engine {
             // Differs from C, where a lent job may so leave all queues.
             if self.jobs[r].is_queued_as_borrowed() {
                 let working = Message::Working { id, hold_secs: 0 };
-                self.cluster.send(&mut self.out, &[from], MessageFlags::NONE, &working);
+                self.send_about(r, &[from], MessageFlags::NONE, &working);
             } else {
                 self.dequeue(r);
             }
@@ -183,7 +190,7 @@ impl Engine {
             // Differs from C, where the sender may never learn that the job is queued here: the
             // first enqueue of a lent job is silent.
             let queued = Message::Queued { id, hold_secs: 0 };
-            self.cluster.send(&mut self.out, &[from], MessageFlags::NONE, &queued);
+            self.send_about(r, &[from], MessageFlags::NONE, &queued);
         }
         if why == Postponed::Queued {
             self.jobs.note_elsewhere(r);
@@ -202,7 +209,7 @@ impl Engine {
     }
 
     /// WILLQUEUE: another node is about to queue the job.
-    fn on_will_queue(&mut self, from: NodeRef, id: JobId) {
+    fn on_will_queue(&mut self, from: NodeRef, id: JobId, flags: MessageFlags) {
         if self.is_acked_here(&id) {
             self.send_set_ack(from, id);
             return;
@@ -210,6 +217,9 @@ impl Engine {
         let Some(r) = self.jobs.find(&id) else { return };
         if matches!(self.jobs[r].state(), JobState::Active | JobState::Queued) {
             self.jobs.add_may_have(r, from);
+        }
+        if self.corrects_place(from, r, flags) || self.keeps_from_old_queue(from, r) {
+            return;
         }
         if self.jobs[r].is_queued() {
             self.tell_holders(r, MessageFlags::NONE, &Message::Queued { id, hold_secs: 0 });

@@ -19,6 +19,7 @@
 //! | [`messages`] | how a message of another node becomes a call |
 //! | [`memory`], `flush` | what is given up when memory is short, or because it was asked for |
 //! | `attributes` | attributes that were lost on a job's way, and come back |
+//! | `moves` | jobs that go to another queue and stay what they are |
 //! | `queries` | questions to other nodes, and their answers |
 //! | [`records`] | records for the append only file, and back |
 //! | [`cluster`], [`membership`] | nodes, links, gossip, failure detection; what they mean for jobs |
@@ -46,6 +47,7 @@ pub mod jobs;
 pub mod membership;
 pub mod memory;
 pub mod messages;
+mod moves;
 pub mod need_jobs;
 pub mod node_set;
 pub mod outbox;
@@ -79,6 +81,7 @@ use commands::LongCommand;
 use config::EngineConfig;
 use error::CommandError;
 use jobs::{JobRef, Jobs};
+use moves::MoveResend;
 use outbox::{ConnectToken, Outbox};
 use queries::Queries;
 use queue::Queues;
@@ -110,6 +113,7 @@ pub struct Engine {
     jobs: Jobs,
     ack_only: AckOnlyJobs,
     ack_resend: AckResend,
+    move_resend: MoveResend,
     restored: Restored,
     queues: Queues,
     blocked: Blocked,
@@ -145,6 +149,7 @@ impl Engine {
             jobs: Jobs::new(job_key, now.mono),
             ack_only: AckOnlyJobs::default(),
             ack_resend: AckResend::default(),
+            move_resend: MoveResend::default(),
             restored: Restored::default(),
             queues: Queues::new(queue_key),
             blocked: Blocked::default(),
@@ -277,6 +282,7 @@ impl Engine {
     /// it is left.
     pub fn next_timeout(&self) -> MonoMs {
         let has_more_to_do = !self.ack_resend.is_over()
+            || !self.move_resend.is_over()
             || self.has_restored_to_announce()
             || self.queues.has_more_to_lend()
             || self.blocked.has_more_to_do();
@@ -290,6 +296,7 @@ impl Engine {
             .min(self.ack_only.next_at())
             .min(self.blocked.next_deadline())
             .min(ask_at)
+            .min(self.jobs.first_to_tell().map_or(MonoMs::NEVER, |(at, _)| at))
             .min(self.queries.next_at())
             .min(self.attributes_asked_at())
     }
@@ -350,6 +357,9 @@ impl Engine {
             } else if self.attributes_asked_at() <= now {
                 budget -= 1;
                 self.ask_for_some_attributes();
+            } else if let Some((_, r)) = self.jobs.first_to_tell().filter(|(at, _)| *at <= now) {
+                budget -= 1;
+                self.tell_move(r);
             } else if self.visit_a_waiter() == More::Yes || self.leave_a_queue() == More::Yes {
                 budget -= 1;
             } else if !self.storage.is_loading()
@@ -365,6 +375,7 @@ impl Engine {
                 let lent = self.serve_asks(q);
                 budget = budget.saturating_sub(lent.max(1));
             } else if self.resend_some_acks(&mut budget) == More::No
+                && self.resend_some_moves(&mut budget) == More::No
                 && self.announce_some_restored(&mut budget) == More::No
             {
                 return More::No;

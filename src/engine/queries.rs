@@ -116,7 +116,7 @@ impl Engine {
             return;
         }
         let answer = match query.kind {
-            QueryKind::ATTRIBUTES => self.answer_attributes(query.payload),
+            QueryKind::ATTRIBUTES => self.answer_attributes(from, query.payload),
             _ => None,
         };
         if let Some(payload) = answer {

@@ -34,7 +34,8 @@ pub enum RecordForm {
     ForFile,
 }
 
-/// A job as a record. Its attributes go to every node: C servers skip them.
+/// A job as a record. Its attributes go to every node: C servers skip them. The delay of a job that
+/// was moved is what is left of its hold: in the file from the job's beginning on, as ever there.
 pub(super) fn record_of<'a, N>(
     jobs: &'a Jobs,
     r: JobRef,
@@ -45,11 +46,19 @@ pub(super) fn record_of<'a, N>(
 ) -> JobRecord<'a, N> {
     let job = &jobs[r];
     let expire_secs = expire_unix_secs(job, now);
+    let (mut flags, mut delay_secs) = (job.flags(), job.delay_secs);
+    if jobs.move_stamp(r).is_some() && job.state() != JobState::WaitRepl {
+        delay_secs = delay_of_moved(job, now, form);
+        if job.is_given_back() && form == RecordForm::ForFile {
+            // It is counted already: its next enqueue is silent.
+            flags = flags.without(JobFlags::BROADCAST_QUEUED);
+        }
+    }
     let (expiry, flags) = match form {
-        RecordForm::ForFile => (expire_secs, job.flags()),
+        RecordForm::ForFile => (expire_secs, flags),
         RecordForm::ForPeers => {
             let left_secs = u64::from(expire_secs).saturating_sub(now.wall.secs());
-            (saturate_u32(left_secs + 1), job.flags().without(JobFlags::DELIVERED))
+            (saturate_u32(left_secs + 1), flags.without(JobFlags::DELIVERED))
         }
     };
     JobRecord {
@@ -60,15 +69,26 @@ pub(super) fn record_of<'a, N>(
         repl: job.repl,
         expiry,
         ctime: job.ctime,
-        delay_secs: job.delay_secs,
+        delay_secs,
         retry_secs: job.retry_secs,
         nacks: job.nack_count(),
         deliveries: job.delivery_count(),
         queue,
         body: &job.body,
         nodes,
-        attributes: jobs.attributes(r).unwrap_or_default(),
+        attributes: jobs.record_attributes(r),
     }
+}
+
+fn delay_of_moved(job: &Job, now: Now, form: RecordForm) -> u32 {
+    if !job.is_held() && !job.is_delayed() {
+        return 0;
+    }
+    let from = match form {
+        RecordForm::ForPeers => now.wall,
+        RecordForm::ForFile => UnixMs(job.ctime / 1_000_000),
+    };
+    saturate_u32(now.wall_at(job.requeue_at()).ms_since(from).div_ceil(1000))
 }
 
 /// The end of a job's TTL in whole unix seconds. C: `etime`. Rounded to the nearest:

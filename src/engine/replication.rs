@@ -31,7 +31,7 @@ use crate::proto::job_record::JobRecord;
 use super::Engine;
 use super::blocked::Wait;
 use super::command::Call;
-use super::jobs::{CopyWait, JobFlags, JobRef, Nack, NewJob};
+use super::jobs::{CopyWait, JobFlags, JobRef, Nack, NewJob, Told};
 use super::node_set::{ME, NodeRef};
 use super::records::{RecordForm, Storage, record_of};
 
@@ -162,10 +162,18 @@ impl Engine {
     }
 
     /// GOTJOB: a node has a copy.
-    pub(super) fn on_got_job(&mut self, from: NodeRef, id: JobId) {
+    pub(super) fn on_got_job(&mut self, from: NodeRef, id: JobId, move_digest: u32) {
         if let Some(r) = self.jobs.find(&id) {
+            self.on_move_confirmed(from, r, move_digest);
             self.note_copy(r, from);
         }
+    }
+
+    /// GOTJOB: this node has the job, and knows of this move.
+    pub(super) fn confirm_copy(&mut self, to: NodeRef, r: JobRef) {
+        let move_digest = u32::from(self.jobs.move_digest(r));
+        let message = Message::GotJob { id: self.jobs[r].id, move_digest };
+        self.cluster.send(&mut self.out, &[to], MessageFlags::NONE, &message);
     }
 
     /// A node has a copy of a job that waits for some, or waited.
@@ -239,20 +247,28 @@ impl Engine {
             self.send_set_ack(from, record.id);
             return;
         }
-        match self.jobs.find(&record.id) {
-            Some(r) => self.on_further_record(r, record),
+        let r = match self.jobs.find(&record.id) {
+            Some(r) => {
+                let agrees = self.agrees_on_place(from, r, record);
+                self.on_further_record(r, record);
+                if !agrees && self.cluster.is_able(from, Abilities::ATTRIBUTES) {
+                    self.send_moved(r, &[from]);
+                }
+                r
+            }
             None if self.refuses_copies(record.queue) => return,
             None => {
                 let mut new = self.describe_copy(record);
                 new.flags = new.flags.with(JobFlags::BROADCAST_QUEUED);
                 let r = self.register(new);
                 self.jobs.add_may_have(r, ME);
+                self.jobs.note_told(r, from, Told::Place);
                 self.log_loadjob(r);
+                r
             }
-        }
+        };
         if confirm == Confirm::Yes {
-            let message = Message::GotJob(record.id);
-            self.cluster.send(&mut self.out, &[from], MessageFlags::NONE, &message);
+            self.confirm_copy(from, r);
         }
     }
 
@@ -296,7 +312,9 @@ impl Engine {
     /// Sends jobs that were fetched for another node, which becomes one of their holders.
     pub(super) fn send_your_jobs(&mut self, to: NodeRef, jobs: &[JobRef]) {
         for &r in jobs {
-            self.jobs.add_may_have(r, to);
+            if self.jobs.add_may_have(r, to) {
+                self.jobs.note_told(r, to, Told::Place);
+            }
         }
         let holders: Vec<Vec<NodeId>> = jobs
             .iter()

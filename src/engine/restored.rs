@@ -74,7 +74,7 @@ impl Engine {
             slot = r.slot() + 1;
             if self.jobs[r].is_queued() && self.jobs.may_have(r).contains(&node) {
                 let message = Message::WillQueue(self.jobs[r].id);
-                self.cluster.send(&mut self.out, &[node], MessageFlags::NONE, &message);
+                self.send_about(r, &[node], MessageFlags::NONE, &message);
             }
         }
         self.restored.walks.remove(&node);

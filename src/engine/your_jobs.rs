@@ -19,17 +19,19 @@ use std::collections::BTreeMap;
 
 use crate::base::limits::JOBS_PER_MESSAGE_MAX;
 use crate::base::time::MonoMs;
-use crate::proto::bus::{Abilities, MessageFlags, YourJobs};
+use crate::proto::bus::{Abilities, Message, MessageFlags, YourJobs};
 use crate::proto::job_record::JobRecord;
 
 use super::Engine;
 use super::delivery::Taker;
-use super::jobs::{JobRef, Nack};
+use super::jobs::{JobRef, Nack, Told};
 use super::node_set::{ME, NodeRef};
 use super::queue::QueueRef;
 
 /// How long an ask is remembered, in ms.
 pub const ASK_VALID_MS: u64 = 30_000;
+/// So many jobs are passed over that may not be lent to a node, before it gets none.
+const PASSED_OVER_MAX: usize = 100;
 /// No further job goes into a YOURJOBS once its bodies have this many bytes.
 const LENT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
@@ -200,10 +202,16 @@ impl Engine {
                 continue;
             }
             let r = match self.jobs.find(&record.id) {
-                Some(r) if self.jobs.copy_wait(r).is_some() => continue,
                 Some(r) => {
+                    let agrees = self.agrees_on_place(from, r, &record);
+                    if self.jobs.copy_wait(r).is_some() {
+                        continue;
+                    }
                     self.on_further_record(r, &record);
                     self.jobs.add_may_have(r, from);
+                    if !agrees && self.refuses_lent(from, r, &record) {
+                        continue;
+                    }
                     r
                 }
                 None => self.take_in(from, &record),
@@ -228,12 +236,42 @@ impl Engine {
         }
     }
 
+    /// Whether a job is not queued that a node lends, as it was moved here and the node does not
+    /// know: it is not where the job is wanted. With another node's queue being ours the record was
+    /// made before two moves, or by a C node that got it from here.
+    fn refuses_lent(&mut self, from: NodeRef, r: JobRef, record: &JobRecord<'_>) -> bool {
+        let is_able = self.cluster.is_able(from, Abilities::ATTRIBUTES);
+        let is_in_ours = *self.queues[self.jobs[r].queue].name == *record.queue;
+        if is_able {
+            self.send_moved(r, &[from]);
+        } else if is_in_ours {
+            self.jobs.note_told(r, from, Told::Place);
+        } else {
+            let working = Message::Working { id: record.id, hold_secs: 0 };
+            self.send_about(r, &[from], MessageFlags::NONE, &working);
+        }
+        !is_in_ours || record.attributes.move_stamp().is_some()
+    }
+
+    /// The job of a queue that goes to a node first, where that is not the first one of all: a
+    /// moved job does not go to a C node that has it in another queue. Outer `None` when there is
+    /// none among the first ones.
+    pub(super) fn first_to_lend(&self, q: QueueRef, to: NodeRef) -> Option<Option<JobRef>> {
+        if self.cluster.is_able(to, Abilities::ATTRIBUTES) {
+            return Some(None);
+        }
+        let jobs = &self.queues[q].live()?.jobs;
+        let found = jobs.iter().take(PASSED_OVER_MAX).find(|r| !self.is_elsewhere_on(to, *r))?;
+        Some((jobs.iter().next() != Some(found)).then_some(found))
+    }
+
     /// A job that came from one of its holders and is new here.
     fn take_in(&mut self, from: NodeRef, record: &JobRecord<'_>) -> JobRef {
         let new = self.describe_copy(record);
         let r = self.register(new);
         self.jobs.add_may_have(r, from);
         self.jobs.add_may_have(r, ME);
+        self.jobs.note_told(r, from, Told::Place);
         self.log_loadjob(r);
         r
     }

@@ -1,7 +1,7 @@
 //! The manual on jobs: adding, fetching and acknowledging them, and what lies between.
 
 use super::{
-    Argument, BAD_CURSOR, BAD_ID, Command, Flags, Group, LEAVING, NOT_AN_INTEGER,
+    Argument, BAD_CURSOR, BAD_ID, Command, Flags, Group, LEAVING, NOT_AN_INTEGER, PAUSED,
     QUEUE_NAME_TOO_LONG, SINCE_C, SYNTAX, TIMEOUT_NEGATIVE, TIMEOUT_NOT_AN_INTEGER, block, integer,
     one_of, text, usage, word,
 };
@@ -74,7 +74,7 @@ pub(super) static COMMANDS: &[Command] = &[
             "ERR ATTR can be given at most 16 times",
             "ERR ATTR names and values can have at most 1024 bytes together",
             "MAXLEN Queue is already longer than the specified MAXLEN count",
-            "PAUSED Queue paused in input, try later",
+            PAUSED,
             QUEUE_NAME_TOO_LONG,
             LEAVING,
         ],

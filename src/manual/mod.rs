@@ -345,6 +345,7 @@ const TIMEOUT_NEGATIVE: &str = "ERR timeout is negative";
 const LEAVING: &str = "LEAVING This node is leaving the cluster, please connect to a different one";
 const BAD_ID: &str = "BADID Invalid Job ID format.";
 const QUEUE_NAME_TOO_LONG: &str = "ERR Queue names have at most 1048576 bytes";
+const PAUSED: &str = "PAUSED Queue paused in input, try later";
 const BAD_CURSOR: &str = "ERR invalid cursor or option name";
 
 #[cfg(test)]

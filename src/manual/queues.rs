@@ -1,14 +1,18 @@
 //! The manual on queues: what is in them, and whether jobs may enter and leave.
 
 use super::{
-    Argument, BAD_CURSOR, BAD_ID, Command, Flags, Group, NOT_AN_INTEGER, QUEUE_NAME_TOO_LONG,
-    SINCE_C, SINCE_OURS, SYNTAX, integer, one_of, text, usage, word,
+    Argument, BAD_CURSOR, BAD_ID, Command, Flags, Group, NOT_AN_INTEGER, PAUSED,
+    QUEUE_NAME_TOO_LONG, SINCE_C, SINCE_OURS, SYNTAX, integer, one_of, text, usage, word,
 };
 
 const W: Flags = Flags::WRITE;
 const R: Flags = Flags::READONLY;
 const M: Flags = Flags::DENYOOM;
 const F: Flags = Flags::FAST;
+
+const DELAY: &str = "ERR DELAY time must be a non negative number";
+const PRIORITY: &str = "ERR PRIORITY must be between 1 and 7";
+const COUNT_OF_JOBS: &str = "ERR COUNT must be between 1 and 10000";
 
 const IDS: &[Argument] = &[text("id").optional().repeated()];
 
@@ -145,5 +149,91 @@ pub(super) static COMMANDS: &[Command] = &[
              passed; jobs with RETRY 0 do not.",
         )],
         errors: &[BAD_ID],
+    },
+    Command {
+        name: "movejob",
+        arity: -3,
+        flags: W,
+        group: Group::Queues,
+        since: SINCE_OURS,
+        summary: "Moves jobs to another queue",
+        usages: &[usage(
+            &[
+                text("queue"),
+                text("id").repeated(),
+                integer("priority").after("PRIORITY").optional(),
+                integer("seconds").after("DELAY").optional(),
+            ],
+            "Integer: how many jobs were moved, here and on the other nodes that have them. A queued job \
+             is queued in the new queue at once; one in work comes there when its retry is over, if it \
+             is not acknowledged. ID, body, age, TTL and counters stay. PRIORITY, 1 to 7, gives the \
+             jobs another place within the queue, which may be their own. With DELAY they are queued in so many \
+             seconds. Jobs that are not known here or acknowledged are left alone, and those with RETRY 0 that \
+             were delivered. The options stand behind the IDs, all of which are checked before any job is \
+             touched.",
+        )],
+        errors: &[
+            BAD_ID,
+            PRIORITY,
+            DELAY,
+            "ERR Job IDs stand in front of the options",
+            PAUSED,
+            QUEUE_NAME_TOO_LONG,
+        ],
+    },
+    Command {
+        name: "qmove",
+        arity: -3,
+        flags: W,
+        group: Group::Queues,
+        since: SINCE_OURS,
+        summary: "Moves the jobs of a queue to another one",
+        usages: &[usage(
+            &[text("source"), text("target"), integer("count").after("COUNT").optional()],
+            "Integer: how many jobs were moved, of those queued on this node, in their order. COUNT is \
+             100 by default, and 10,000 at most. Jobs in work and those queued on other nodes stay.",
+        )],
+        errors: &[
+            SYNTAX,
+            "ERR Source and target must be different queues",
+            COUNT_OF_JOBS,
+            PAUSED,
+            QUEUE_NAME_TOO_LONG,
+        ],
+    },
+    Command {
+        name: "qredrive",
+        arity: -2,
+        flags: W,
+        group: Group::Queues,
+        since: SINCE_OURS,
+        summary: "Moves dead letters back to the queues where they died",
+        usages: &[usage(
+            &[
+                text("dead-queue"),
+                integer("count").after("COUNT").optional(),
+                text("glob").after("REASON").optional(),
+            ],
+            "Integer: how many jobs were moved, of the first COUNT that are queued on this node: 100 \
+             by default, 10,000 at most. Each goes to the queue where it died and gets the TTL that it was \
+             added with; its counters begin anew. REASON takes those that died for a reason: \
+             max-deliveries, nack or expired. Jobs that did not die are passed over, and those \
+             whose queue is paused for input.",
+        )],
+        errors: &[SYNTAX, COUNT_OF_JOBS],
+    },
+    Command {
+        name: "qpurge",
+        arity: -2,
+        flags: W,
+        group: Group::Queues,
+        since: SINCE_OURS,
+        summary: "Acknowledges the jobs of a queue, so that nobody gets them any more",
+        usages: &[usage(
+            &[text("queue"), integer("count").after("COUNT").optional()],
+            "Integer: how many of the first COUNT jobs that are queued on this node were \
+             acknowledged, 100 by default and 10,000 at most. No copy of them comes back.",
+        )],
+        errors: &[SYNTAX, COUNT_OF_JOBS],
     },
 ];

@@ -20,7 +20,7 @@
 //! | 2 | limits | |
 //! | 3 | dead-letter facts | |
 //! | 4 | note: why a client gave the job back last | text |
-//! | 5 | move stamp | |
+//! | 5 | move stamp | see [`super::moved`] |
 //! | 6 | checksum, which never leaves the file | see [`super::aof_sum`] |
 //!
 //! The numbers are for good. A tag that is not known here is passed on as it is.
@@ -35,7 +35,7 @@
 use std::borrow::Cow;
 use std::iter;
 
-use super::reader::Reader;
+use super::reader::{DecodeError, Reader};
 use crate::base::ids::{JobId, NODE_ID_LEN};
 
 /// Most attributes that a user may give a job.
@@ -52,8 +52,14 @@ pub struct Tag(pub u8);
 impl Tag {
     /// A name and a value, given by the job's producer.
     pub const USER: Self = Self(1);
+    /// How often the job may be delivered, and where it goes then.
+    pub const LIMITS: Self = Self(2);
+    /// Why the job is dead, or was; see [`super::moved`].
+    pub const FACTS: Self = Self(3);
     /// Why a client gave the job back last.
     pub const NOTE: Self = Self(4);
+    /// When the job was last moved to another queue, and by whom.
+    pub const MOVE: Self = Self(5);
     /// A checksum of the append only file.
     pub const SUM: Self = Self(6);
 }
@@ -97,14 +103,23 @@ impl<'a> Attributes<'a> {
         self.entries.len() * NODE_ID_LEN
     }
 
+    /// Takes entries that stand alone, broken or not.
+    pub(super) fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        match bytes.as_chunks() {
+            (entries, []) if entries.len() <= ENTRIES_MAX => Ok(Self { entries }),
+            _ => Err(DecodeError::BadCount),
+        }
+    }
+
     /// Copies what is to be kept of them: all but checksums. `None` when that is nothing, or
     /// more than a record has room for.
     pub fn to_kept(self) -> Option<KeptAttributes> {
-        let mut stream = AttributeStream::default();
-        for (tag, value) in self.iter().filter(|(tag, _)| *tag != Tag::SUM) {
-            stream.push(tag, &[&value]);
-        }
-        stream.keep()
+        keep(self.iter().filter(|(tag, _)| *tag != Tag::SUM))
+    }
+
+    /// The value of the first attribute with this tag.
+    pub fn find(self, wanted: Tag) -> Option<Cow<'a, [u8]>> {
+        self.iter().find(|(tag, _)| *tag == wanted).map(|(_, value)| value)
     }
 
     /// Gives the user attributes in their order, each as [`user_attribute`] reads it.
@@ -116,18 +131,14 @@ impl<'a> Attributes<'a> {
 
     /// The note, if there is one.
     pub fn note(self) -> Option<Cow<'a, [u8]>> {
-        self.iter().find(|(tag, _)| *tag == Tag::NOTE).map(|(_, note)| note)
+        self.find(Tag::NOTE)
     }
 
     /// Copies what is to be kept of them, with another note. `None` when that is more than a
     /// record has room for.
     pub fn with_note(self, note: &[u8]) -> Option<KeptAttributes> {
-        let mut stream = AttributeStream::default();
-        for (tag, value) in self.iter().filter(|(tag, _)| ![Tag::SUM, Tag::NOTE].contains(tag)) {
-            stream.push(tag, &[&value]);
-        }
-        stream.push(Tag::NOTE, &[note]);
-        stream.keep()
+        let others = self.iter().filter(|(tag, _)| ![Tag::SUM, Tag::NOTE].contains(tag));
+        keep(others.chain([(Tag::NOTE, Cow::Borrowed(note))]))
     }
 
     /// Gives each attribute in its order. There are none when an index is not the next one
@@ -209,6 +220,15 @@ impl AttributeStream {
         append_entries(&mut bytes, 0, &self.0);
         Some(KeptAttributes(bytes.as_chunks().0.into()))
     }
+}
+
+/// Keeps some attributes. `None` when there are none, or more than a record has room for.
+pub(super) fn keep<'a>(
+    attributes: impl IntoIterator<Item = (Tag, Cow<'a, [u8]>)>,
+) -> Option<KeptAttributes> {
+    let mut stream = AttributeStream::default();
+    attributes.into_iter().for_each(|(tag, value)| stream.push(tag, &[&value]));
+    stream.keep()
 }
 
 /// The attributes of a job that is kept: entries, as its next record has them.

@@ -26,6 +26,7 @@ mod limits;
 mod membership;
 mod memory;
 mod mesh;
+mod moves;
 mod partition;
 mod pipeline;
 mod planned_restart;

@@ -23,9 +23,12 @@ use disque::proto::job_record::JobRecord;
 const KIND: std::ops::Range<usize> = 12..14;
 /// Where C nodes have zeros, and ours say what they can do.
 const RESERVED: std::ops::Range<usize> = 102..136;
+/// Where C nodes have zeros, and ours say which move of a job they know.
+const MOVE_DIGEST: std::ops::Range<usize> = 142..144;
 /// The flags of messages that C nodes know.
-const C_FLAGS: MessageFlags =
-    MessageFlags(MessageFlags::NOREPLY.0 | MessageFlags::INCR_NACKS.0 | MessageFlags::INCR_DELIV.0);
+const C_FLAGS: MessageFlags = MessageFlags::of(
+    MessageFlags::NOREPLY.bits | MessageFlags::INCR_NACKS.bits | MessageFlags::INCR_DELIV.bits,
+);
 /// ENQUEUE and YOURJOBS have no echo: each is a delivery, of at-most-once jobs as well.
 const WITHOUT_ECHO: [[u8; 2]; 2] = [[0, 6], [0, 13]];
 /// A link to a node that is not simulated.
@@ -92,17 +95,26 @@ fn plain(frame: Vec<u8>) -> Vec<u8> {
 /// Panics when a frame is one that C nodes do not know.
 fn assert_plain(frame: &[u8]) {
     let (header, message) = bus::decode(frame).expect("engines send whole frames");
-    let is_known = !matches!(message, Message::Query(_) | Message::Answer(_));
+    let is_known = !matches!(message, Message::Query(_) | Message::Answer(_) | Message::Moved(_));
     assert!(is_known, "C nodes know no such message: {message:?}");
-    assert_eq!(header.message_flags.0 & !C_FLAGS.0, 0, "C nodes know no such flag: {message:?}");
+    assert_eq!(
+        header.message_flags.bits & !C_FLAGS.bits,
+        0,
+        "C nodes know no such flag: {message:?}"
+    );
     let is_end_of_ask = matches!(message, Message::NeedJobs { count: 0, .. });
     assert!(!is_end_of_ask, "C nodes ask for jobs, not for none: {message:?}");
 }
 
-/// For how long a job is held, C nodes neither say nor read.
-fn forget_hold(frame: &mut [u8]) {
+/// For how long a job is held, and which move of it is known, C nodes neither say nor read.
+fn forget_extras(frame: &mut [u8]) {
+    frame[MOVE_DIGEST].fill(0);
     let (_, message) = bus::decode(frame).expect("engines send whole frames");
-    if matches!(message, Message::Queued { .. } | Message::Working { .. }) {
+    let has_extra = matches!(
+        message,
+        Message::Queued { .. } | Message::Working { .. } | Message::GotJob { .. }
+    );
+    if has_extra {
         let number_at = frame.len() - 4;
         frame[number_at..].fill(0);
     }
@@ -320,7 +332,7 @@ impl Network {
         let (at, to, link) = (end.last_at, end.peer, end.peer_link);
         if self.plain.contains(&node) || self.plain.contains(&to) {
             bytes[RESERVED].fill(0);
-            forget_hold(&mut bytes);
+            forget_extras(&mut bytes);
             bytes = plain(bytes);
         }
         if self.echoes_percent > 0 && !WITHOUT_ECHO.iter().any(|kind| bytes[KIND] == *kind) {

@@ -47,18 +47,19 @@ pub(super) fn for_each_id(
         Some(_) => Err(CommandError::BadId),
         None => Ok(()),
     };
-    for_each_id_as(engine, call, no_options, |engine, id, ()| act(engine, id))
+    for_each_id_as(engine, call, 1, no_options, |engine, id, ()| act(engine, id))
 }
 
-/// As [`for_each_id`], as options say that stand behind the IDs. Every ID and every option is
-/// checked before any job is touched.
+/// As [`for_each_id`], from the argument `first` on, and as options say that stand behind the
+/// IDs. Every ID and every option is checked before any job is touched.
 pub(super) fn for_each_id_as<'a, T: Copy>(
     engine: &mut Engine,
     call: &'a Call<'_>,
+    first: usize,
     parse: impl Fn(Arguments<'a>) -> Result<T, CommandError>,
     mut act: impl FnMut(&mut Engine, &JobId, T) -> bool,
 ) -> CommandResult {
-    let ids = call.args.from(1);
+    let ids = call.args.from(first);
     let mut so_far = match engine.long_commands.remove(&call.client) {
         Some(LongCommand::Ids(so_far)) => so_far,
         _ => {
@@ -66,7 +67,7 @@ pub(super) fn for_each_id_as<'a, T: Copy>(
             Ids { len, ..Ids::default() }
         }
     };
-    let options = parse(Arguments::new(call.args, 1 + so_far.len))?;
+    let options = parse(Arguments::new(call.args, first + so_far.len))?;
     let end = so_far.len.min(so_far.done + COMMAND_SLICE);
     for index in so_far.done..end {
         let id = JobId::parse(&ids[index]).ok_or(CommandError::BadId)?;

@@ -208,7 +208,8 @@ pub fn working(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
 impl Engine {
     fn is_past_half_of_ttl(&self, r: JobRef) -> bool {
         let job = &self.jobs[r];
-        let made_at = UnixMs(job.ctime / 1_000_000);
+        let moved_at = self.jobs.move_stamp(r).map_or(UnixMs(0), |stamp| stamp.at);
+        let made_at = UnixMs(job.ctime / 1_000_000).max(moved_at);
         let ttl_ms = self.now.wall_at(job.expire_at()).ms_since(made_at);
         self.now.wall.ms_since(made_at) > ttl_ms / 2
     }

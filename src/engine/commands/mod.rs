@@ -23,16 +23,18 @@ pub mod cluster;
 pub mod getjob;
 pub mod hello;
 pub mod job;
+pub mod moves;
 pub mod nack;
 pub mod queue;
 pub mod scan;
 
 /// The engine's commands; each file has its rows beside their functions.
-static TABLES: [&[EngineCommand]; 8] = [
+static TABLES: [&[EngineCommand]; 9] = [
     addjob::COMMANDS,
     getjob::COMMANDS,
     ack::COMMANDS,
     job::COMMANDS,
+    moves::COMMANDS,
     nack::COMMANDS,
     queue::COMMANDS,
     scan::COMMANDS,
@@ -52,6 +54,7 @@ pub fn find(name: &[u8]) -> Option<&'static EngineCommand> {
 /// A command that is not finished.
 pub enum LongCommand {
     Ids(ack::Ids),
+    Queued(moves::Queued),
     GetJob(getjob::GetJob),
     Scan(scan::Scan),
     Peek(queue::Peek),

@@ -31,7 +31,7 @@ struct NackOptions<'a> {
 /// What is neither an option nor an ID is -BADID, as in C, so that a library can tell. Nothing
 /// is done unless everything is valid.
 pub fn nack(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
-    for_each_id_as(engine, call, NackOptions::parse, Engine::nack)
+    for_each_id_as(engine, call, 1, NackOptions::parse, Engine::nack)
 }
 
 impl Engine {

@@ -5,12 +5,13 @@
 //! for them, once.
 //!
 //! Invariant: each job here has [`JobFlags::HAD_ATTRIBUTES`]; those to be asked for have no
-//! attributes.
+//! attributes, but for those of a move that this node was told of.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{JobFlags, JobRef, Jobs};
 use crate::proto::attributes::{Attributes, KeptAttributes};
+use crate::proto::moved::Rest;
 
 #[derive(Default)]
 pub(super) struct AttributeTable {
@@ -25,13 +26,13 @@ pub(super) struct AttributeTable {
 impl AttributeTable {
     /// A job is new here that has attributes, or had some.
     pub fn begin(&mut self, r: JobRef, attributes: Option<KeptAttributes>) {
-        match attributes {
-            Some(attributes) => _ = self.kept.insert(r, attributes),
-            None => {
-                self.lost.insert(r);
-                let from = self.search_from.unwrap_or(u32::MAX);
-                self.search_from = Some(from.min(r.slot()));
-            }
+        if attributes.as_ref().is_none_or(|some| some.as_attributes().rest() == Rest::Lost) {
+            self.lost.insert(r);
+            let from = self.search_from.unwrap_or(u32::MAX);
+            self.search_from = Some(from.min(r.slot()));
+        }
+        if let Some(attributes) = attributes {
+            self.kept.insert(r, attributes);
         }
     }
 
@@ -45,18 +46,40 @@ impl Jobs {
     /// What is known of a job's attributes; `None` where it had some that are not known here.
     pub fn attributes(&self, r: JobRef) -> Option<Attributes<'_>> {
         if self.table[r].flags.contains(JobFlags::HAD_ATTRIBUTES) {
-            self.attributes.kept.get(&r).map(KeptAttributes::as_attributes)
+            let kept = self.attributes.kept.get(&r).map(KeptAttributes::as_attributes);
+            kept.filter(|attributes| attributes.rest() == Rest::Known)
         } else {
             Some(Attributes::default())
         }
     }
 
-    /// A job gets the attributes that another record of it has.
+    /// What a record of the job has, be it all or not.
+    pub fn record_attributes(&self, r: JobRef) -> Attributes<'_> {
+        if self.table[r].flags.contains(JobFlags::HAD_ATTRIBUTES) {
+            self.attributes.kept.get(&r).map(KeptAttributes::as_attributes).unwrap_or_default()
+        } else {
+            Attributes::default()
+        }
+    }
+
+    /// A job gets attributes: of another record, or of a move.
     pub fn set_attributes(&mut self, r: JobRef, attributes: KeptAttributes) {
-        let job = &mut self.table[r];
-        job.flags = job.flags.with(JobFlags::HAD_ATTRIBUTES);
-        self.attributes.lost.remove(&r);
+        let had_some = self.table[r].flags.contains(JobFlags::HAD_ATTRIBUTES);
+        let stamp = attributes.as_attributes().move_stamp();
+        if self.move_stamp(r) != stamp {
+            match stamp {
+                Some(stamp) => self.moves.begin(r, stamp),
+                None => self.moves.end(r),
+            }
+        }
+        if attributes.as_attributes().rest() == Rest::Known {
+            self.attributes.lost.remove(&r);
+        }
         self.attributes.kept.insert(r, attributes);
+        if !had_some {
+            let job = &mut self.table[r];
+            job.flags = job.flags.with(JobFlags::HAD_ATTRIBUTES);
+        }
     }
 
     /// There may be somebody to ask for attributes who was not there before.
@@ -95,6 +118,7 @@ impl Jobs {
             let job = self.table.get(*r).expect("attributes go with their job");
             assert!(job.flags.contains(JobFlags::HAD_ATTRIBUTES), "{} has attributes", job.id);
         }
-        assert!(lost.iter().all(|r| !kept.contains_key(r)), "who has attributes lost none");
+        let has_some = |r: &JobRef| self.attributes(*r).is_some();
+        assert!(!lost.iter().any(has_some), "who has attributes lost none");
     }
 }

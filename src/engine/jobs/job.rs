@@ -53,7 +53,7 @@ pub struct Job {
     pub ctime: u64,
     pub body: Box<[u8]>,
     pub(super) requeue_at: MonoMs,
-    expire_at: MonoMs,
+    pub(super) expire_at: MonoMs,
     links: Links,
     pub delay_secs: u32,
     /// 0 for at-most-once jobs.

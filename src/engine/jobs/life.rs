@@ -101,6 +101,16 @@ impl Jobs {
         announced
     }
 
+    /// A job that was moved enters its queue, and comes back at `retry_at`: its holders are told
+    /// of the move, and it counts nothing.
+    pub fn queue_as_moved(&mut self, r: JobRef, retry_at: MonoMs) {
+        let job = &mut self.table[r];
+        assert!(job.is_active() && !job.is_spent(), "an active job goes to its queue");
+        enter_queue(job, retry_at);
+        job.flags = job.flags.with(JobFlags::BROADCAST_QUEUED);
+        self.schedule(r);
+    }
+
     /// A queued job is here because a node lent it. If that is a C node, its own time for the
     /// job goes on, and is not known.
     pub fn note_borrowed(&mut self, r: JobRef, of_able: bool) {
@@ -194,6 +204,9 @@ impl Jobs {
         assert!(job.is_active(), "an acknowledged job has left its queue");
         job.set_state(JobState::Acked);
         job.requeue_at = collect_at;
+        if job.flags.contains(JobFlags::HAD_ATTRIBUTES) {
+            self.stop_telling(r);
+        }
         self.schedule(r);
     }
 
@@ -260,7 +273,7 @@ impl Jobs {
     }
 
     /// Moves the job to the place in the schedule that its fields now say.
-    fn schedule(&mut self, r: JobRef) {
+    pub(super) fn schedule(&mut self, r: JobRef) {
         self.wheel.remove(&mut self.table, r);
         self.wheel.insert(&mut self.table, r);
     }

@@ -18,6 +18,7 @@ mod attributes;
 mod copy_wait;
 mod job;
 mod life;
+mod moves;
 
 use core::ops::Index;
 use std::collections::BTreeSet;
@@ -38,6 +39,8 @@ pub use job::{
     STATE_NAMES, rank_of,
 };
 pub use life::{Announced, Nack};
+use moves::MoveTable;
+pub use moves::{Place, Told};
 
 pub struct Jobs {
     table: Table<Job>,
@@ -48,10 +51,13 @@ pub struct Jobs {
     sets: NodeSets,
     copy_waits: CopyWaits,
     attributes: AttributeTable,
+    moves: MoveTable,
     /// Who has a job acked, of those whose collection began.
     acks: Table<Vec<NodeRef>>,
     /// Acked jobs that outlived a timed attempt to collect them.
     uncollected: BTreeSet<JobRef>,
+    /// Acked jobs that were purged and not processed.
+    purged: BTreeSet<JobRef>,
 }
 
 impl Jobs {
@@ -64,8 +70,10 @@ impl Jobs {
             sets: NodeSets::default(),
             copy_waits: CopyWaits::default(),
             attributes: AttributeTable::default(),
+            moves: MoveTable::default(),
             acks: Table::default(),
             uncollected: BTreeSet::new(),
+            purged: BTreeSet::new(),
         }
     }
 
@@ -119,6 +127,9 @@ impl Jobs {
             self.index.insert(self.hasher.hash(&id.0), r);
         }
         if flags.contains(JobFlags::HAD_ATTRIBUTES) {
+            if let Some(stamp) = attributes.as_ref().and_then(|a| a.as_attributes().move_stamp()) {
+                self.moves.begin(r, stamp);
+            }
             self.attributes.begin(r, attributes);
         }
         r
@@ -134,9 +145,13 @@ impl Jobs {
             self.acks.remove(acks);
             self.uncollected.remove(&r);
         }
+        if !self.purged.is_empty() {
+            self.purged.remove(&r);
+        }
         let mut job = self.table.remove(r);
         if job.flags.contains(JobFlags::HAD_ATTRIBUTES) {
             self.attributes.end(r);
+            self.moves.end(r);
         }
         assert!(!job.is_queued(), "a removed job has left its queue");
         if !self.index.is_empty() && self.named_slot(&job.id) != Some(r) {
@@ -186,6 +201,16 @@ impl Jobs {
         self.table[r].acks().map_or(&[], |acks| &self.acks[acks])
     }
 
+    /// A job is about to be acknowledged as it was purged.
+    pub fn note_purged(&mut self, r: JobRef) {
+        self.purged.insert(r);
+    }
+
+    /// Whether an acked job was purged and not processed.
+    pub fn is_purged(&self, r: JobRef) -> bool {
+        !self.purged.is_empty() && self.purged.contains(&r)
+    }
+
     /// Whether the collection of this job has begun.
     pub fn is_collecting(&self, r: JobRef) -> bool {
         self.table[r].acks().is_some()
@@ -232,11 +257,14 @@ impl Jobs {
         }
         self.copy_waits.check_invariants();
         self.check_attributes();
+        self.check_moves();
         assert_eq!(self.index.len(), indexed, "one index entry a job without its slot in its ID");
         assert_eq!(self.copy_waits.len(), waiting, "one wait a waiting job");
         assert_eq!(self.acks.len(), collecting, "one set of acks a collected job");
         let is_collecting = |r: &JobRef| self.is_collecting(*r);
         assert!(self.uncollected.iter().all(is_collecting), "acked jobs are collected");
+        let is_acked = |r: &JobRef| self.table.get(*r).is_some_and(Job::is_acked);
+        assert!(self.purged.iter().all(is_acked), "what was purged is acked");
     }
 }
 

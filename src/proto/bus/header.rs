@@ -67,26 +67,46 @@ impl BitOr for NodeFlags {
 
 /// What is special about one message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MessageFlags(pub u8);
+pub struct MessageFlags {
+    pub bits: u8,
+    /// Of QUEUED, WORKING and WILLQUEUE: which move of the job its sender knows, as
+    /// [`MoveStamp::digest`] has it; 0 for none. C nodes send 0 and do not look at it.
+    ///
+    /// [`MoveStamp::digest`]: crate::proto::moved::MoveStamp::digest
+    pub move_digest: u16,
+}
 
 impl MessageFlags {
     /// Nothing.
-    pub const NONE: Self = Self(0);
+    pub const NONE: Self = Self::of(0);
     /// A REPLJOB that wants no GOTJOB.
-    pub const NOREPLY: Self = Self(1);
+    pub const NOREPLY: Self = Self::of(1);
     /// A QUEUED that counts a NACK.
-    pub const INCR_NACKS: Self = Self(2);
+    pub const INCR_NACKS: Self = Self::of(2);
     /// A QUEUED that counts an additional delivery.
-    pub const INCR_DELIV: Self = Self(4);
+    pub const INCR_DELIV: Self = Self::of(4);
     /// A NEEDJOBS that stays in force; see [`Abilities::STANDING_ASKS`].
-    pub const STANDING: Self = Self(8);
+    pub const STANDING: Self = Self::of(8);
     /// A QUEUED because a client gave the job back, which is not counted; see
     /// [`Abilities::HOLDS`].
-    pub const GIVEN_BACK: Self = Self(16);
+    pub const GIVEN_BACK: Self = Self::of(16);
+    /// A SETACK of a job that was purged and not processed; to nodes with
+    /// [`Abilities::ATTRIBUTES`].
+    pub const PURGED: Self = Self::of(16);
+
+    /// Flags without a digest.
+    pub const fn of(bits: u8) -> Self {
+        Self { bits, move_digest: 0 }
+    }
+
+    /// These, and a digest.
+    pub const fn with_digest(self, move_digest: u16) -> Self {
+        Self { move_digest, ..self }
+    }
 
     /// Whether all of `flags` are set.
     pub const fn contains(self, flags: Self) -> bool {
-        self.0 & flags.0 == flags.0
+        self.bits & flags.bits == flags.bits
     }
 }
 
@@ -120,7 +140,7 @@ impl Abilities {
     /// It keeps a NEEDJOBS with [`MessageFlags::STANDING`], and takes one for 0 jobs as its
     /// end.
     pub const STANDING_ASKS: Self = Self(1);
-    /// It keeps the attributes of jobs, and passes them on.
+    /// It keeps the attributes of jobs, and passes them on; and it knows MOVED.
     pub const ATTRIBUTES: Self = Self(2);
     /// It answers QUERY.
     pub const QUERY: Self = Self(4);
@@ -243,8 +263,8 @@ impl Header {
         let port = reader.u16_be()?;
         let flags = NodeFlags(reader.u16_be()?);
         let state = reader.u8()?;
-        let [message_flags, _, _] = reader.array()?;
-        let message_flags = MessageFlags(message_flags);
+        let bits = reader.u8()?;
+        let message_flags = MessageFlags { bits, move_digest: reader.u16_be()? };
         Ok((Self { sender, ip, port, flags, state, message_flags, reserved }, kind))
     }
 
@@ -261,7 +281,8 @@ impl Header {
         out.extend_from_slice(&self.reserved);
         out.extend_from_slice(&self.port.to_be_bytes());
         out.extend_from_slice(&self.flags.0.to_be_bytes());
-        out.extend_from_slice(&[self.state, self.message_flags.0, 0, 0]);
+        let [high, low] = self.message_flags.move_digest.to_be_bytes();
+        out.extend_from_slice(&[self.state, self.message_flags.bits, high, low]);
     }
 }
 

@@ -1,4 +1,4 @@
-//! The cluster bus: one frame, one message, sixteen kinds of them, and two that only able
+//! The cluster bus: one frame, one message, sixteen kinds of them, and three that only able
 //! nodes know.
 //!
 //! ```text
@@ -7,6 +7,7 @@
 //! FAIL                node ID
 //! REPLJOB YOURJOBS    number of jobs u32, bytes of them u32, job records
 //! QUERY ANSWER        token u64, kind u16, payload up to the end
+//! MOVED               see [`super::moved`]
 //! NEEDJOBS PAUSE      number u32, length of the queue's name u32, name
 //! all others          job ID, number u32
 //! ```
@@ -35,6 +36,7 @@ pub use jobs::{JobsFrame, YourJobs, encode_repl_job};
 use crate::base::ids::{JobId, NodeId};
 use crate::base::limits;
 use crate::proto::job_record::JobRecord;
+use crate::proto::moved::Moved;
 use crate::proto::reader::{DecodeError, Reader};
 use header::MessageHead;
 
@@ -44,7 +46,7 @@ pub const PAUSE_IN: u32 = 1;
 pub const PAUSE_OUT: u32 = 2;
 
 /// The types' numbers on the wire.
-mod kind {
+pub(super) mod kind {
     pub const PING: u16 = 0;
     pub const PONG: u16 = 1;
     pub const MEET: u16 = 2;
@@ -63,6 +65,7 @@ mod kind {
     pub const PAUSE: u16 = 15;
     pub const QUERY: u16 = 17;
     pub const ANSWER: u16 = 18;
+    pub const MOVED: u16 = 21;
 }
 
 /// What one node sends another.
@@ -79,7 +82,14 @@ pub enum Message<'a> {
     /// Keep a copy of this job.
     ReplJob(JobRecord<'a>),
     /// I keep a copy.
-    GotJob(JobId),
+    GotJob {
+        id: JobId,
+        /// Of the job's last move, as [`MoveStamp::digest`] has it; 0 when there was none. C nodes
+        /// do not look at it.
+        ///
+        /// [`MoveStamp::digest`]: super::moved::MoveStamp::digest
+        move_digest: u32,
+    },
     /// Put the job in its queue, after a delay.
     Enqueue { id: JobId, delay_secs: u32 },
     /// I have put the job in its queue; or, with a number, a client gave it back and I hold it for
@@ -126,6 +136,8 @@ pub enum Message<'a> {
     Query(Query<'a>),
     /// What a node answers, under the token and the kind of the question.
     Answer(Query<'a>),
+    /// The job was moved to another queue; to a node with [`Abilities::ATTRIBUTES`].
+    Moved(Moved<'a>),
 }
 
 /// A question to a node, or its answer.
@@ -178,19 +190,20 @@ pub fn decode(frame: &[u8]) -> Result<(Header, Message<'_>), DecodeError> {
         }
         kind::QUERY => Message::Query(Query::decode(&mut reader)?),
         kind::ANSWER => Message::Answer(Query::decode(&mut reader)?),
+        kind::MOVED => Message::Moved(Moved::decode(&mut reader)?),
         number => decode_job_message(&mut reader, number)?,
     };
     reader.finish()?;
     Ok((header, message))
 }
 
-/// Takes a job ID and a number; the number means something in five of the types.
+/// Takes a job ID and a number; the number means something in six of the types.
 fn decode_job_message<'a>(
     reader: &mut Reader<'_>,
     number: u16,
 ) -> Result<Message<'a>, DecodeError> {
     let message: fn(JobId, u32) -> Message<'a> = match number {
-        kind::GOTJOB => |id, _| Message::GotJob(id),
+        kind::GOTJOB => |id, move_digest| Message::GotJob { id, move_digest },
         kind::ENQUEUE => |id, delay_secs| Message::Enqueue { id, delay_secs },
         kind::QUEUED => |id, hold_secs| Message::Queued { id, hold_secs },
         kind::SETACK => |id, may_have| Message::SetAck { id, may_have },
@@ -247,7 +260,9 @@ pub fn encode(out: &mut Vec<u8>, header: &Header, message: &Message<'_>) {
             }
             frame.finish();
         }
-        Message::GotJob(id) => encode_job_message(out, header, kind::GOTJOB, id, 0),
+        Message::GotJob { id, move_digest } => {
+            encode_job_message(out, header, kind::GOTJOB, id, move_digest);
+        }
         Message::Enqueue { id, delay_secs } => {
             encode_job_message(out, header, kind::ENQUEUE, id, delay_secs);
         }
@@ -271,6 +286,7 @@ pub fn encode(out: &mut Vec<u8>, header: &Header, message: &Message<'_>) {
         Message::Pause { queue, flags } => encode_queue(out, header, kind::PAUSE, flags, queue),
         Message::Query(query) => query.encode(out, header, kind::QUERY),
         Message::Answer(answer) => answer.encode(out, header, kind::ANSWER),
+        Message::Moved(moved) => moved.encode(out, header),
     }
 }
 
@@ -305,7 +321,7 @@ fn encode_queue(out: &mut Vec<u8>, header: &Header, number: u16, aux: u32, queue
     encode_frame(out, header, number, &parts);
 }
 
-fn encode_frame(out: &mut Vec<u8>, header: &Header, number: u16, parts: &[&[u8]]) {
+pub(super) fn encode_frame(out: &mut Vec<u8>, header: &Header, number: u16, parts: &[&[u8]]) {
     let start = out.len();
     header.encode(out, MessageHead { number, entry_count: 0 });
     for part in parts {

@@ -6,6 +6,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::base::rng::Rng;
+use crate::base::time::UnixMs;
+use crate::proto::attributes::{AttributeStream, Attributes, Tag};
+use crate::proto::moved::MoveStamp;
 
 const GOLDEN: &str = include_str!("../../../tests/golden/bus_messages.txt");
 
@@ -79,7 +82,7 @@ fn describe(header: &Header, message: &Message<'_>) -> String {
             let records: Vec<String> = jobs.iter().map(|record| describe_job(&record)).collect();
             ("YOURJOBS", format!("jobs {}", records.join(" ")))
         }
-        Message::GotJob(id) => ("GOTJOB", job(id, 0)),
+        Message::GotJob { id, move_digest } => ("GOTJOB", job(id, *move_digest)),
         Message::Enqueue { id, delay_secs } => ("ENQUEUE", job(id, *delay_secs)),
         Message::Queued { id, hold_secs } => ("QUEUED", job(id, *hold_secs)),
         Message::SetAck { id, may_have } => ("SETACK", job(id, *may_have)),
@@ -91,9 +94,10 @@ fn describe(header: &Header, message: &Message<'_>) -> String {
         Message::Pause { queue: name, flags } => ("PAUSE", queue(name, *flags)),
         Message::Query(query) => ("QUERY", format!("{query:?}")),
         Message::Answer(answer) => ("ANSWER", format!("{answer:?}")),
+        Message::Moved(moved) => ("MOVED", format!("{moved:?}")),
     };
     let Header { sender, port, flags, message_flags, .. } = header;
-    format!("{name} | {sender} {port} {} {} | {body}", flags.0, message_flags.0)
+    format!("{name} | {sender} {port} {} {} | {body}", flags.0, message_flags.bits)
 }
 
 #[test]
@@ -218,6 +222,43 @@ fn a_question_stands_where_the_drawing_says_and_has_a_longest_payload() {
 }
 
 #[test]
+fn a_move_stands_where_the_drawing_says() {
+    let mut stream = AttributeStream::default();
+    stream.push(Tag::LIMITS, &[b"5"]);
+    let limits = stream.keep().expect("there are some");
+    let moved = Moved {
+        id: JobId(*b"D-a4d5f1c9-p8oCwlvzc9vw8CFjo57YmKBY-000b"),
+        stamp: Some(MoveStamp { at: UnixMs(0x0102_0304), by: NodeId([b'b'; 40]) }),
+        is_queued: true,
+        is_lease: false,
+        flags: 8,
+        nacks: 2,
+        deliveries: 3,
+        ttl_secs: 4,
+        hold_secs: 5,
+        queue: b"mail",
+        attributes: limits.as_attributes(),
+    };
+    let mut frame = Vec::new();
+    encode(&mut frame, &header(), &Message::Moved(moved));
+    assert_eq!(frame[12..14], [0, 21]);
+    assert_eq!(frame[144 + 40..144 + 48], [0, 0, 0, 0, 1, 2, 3, 4]);
+    assert_eq!(frame[144 + 88..144 + 94], [1, 8, 0, 2, 0, 3]);
+    assert_eq!(frame[144 + 94..144 + 110], *b"\0\0\0\x04\0\0\0\x05\0\0\0\x04mail");
+    assert_eq!(frame[254..260], [0, 0, 2, 1, 0, b'5']);
+    assert_eq!(decode(&frame), Ok((header(), Message::Moved(moved))));
+    let whole = [254, 294];
+    for len in (8..frame.len()).filter(|len| !whole.contains(len)) {
+        assert!(decode(&with_true_length(frame[..len].to_vec())).is_err(), "{len} bytes");
+    }
+    let mut unknown = Moved { stamp: None, ..moved };
+    unknown.attributes = Attributes::default();
+    frame.clear();
+    encode(&mut frame, &header(), &Message::Moved(unknown));
+    assert_eq!(decode(&frame), Ok((header(), Message::Moved(unknown))));
+}
+
+#[test]
 fn an_unknown_type_is_told_apart_whatever_its_body() {
     let mut frame = recorded("FAIL");
     frame[12..14].copy_from_slice(&999u16.to_be_bytes());
@@ -278,8 +319,34 @@ fn any_message() -> impl Strategy<Value = Message<'static>> {
             payload,
         })
     };
+    let stamp = || {
+        (1u64.., any::<[u8; 20]>())
+            .prop_map(|(at, by)| MoveStamp { at: UnixMs(at), by: NodeId::from_random(by) })
+    };
+    let moved = || {
+        let numbers = any::<(u8, u16, u16, u32, u32)>();
+        (id(), prop::option::of(stamp()), any::<(bool, bool)>(), numbers, name()).prop_map(
+            |(id, stamp, (is_queued, is_lease), numbers, queue)| {
+                let (flags, nacks, deliveries, ttl_secs, hold_secs) = numbers;
+                let attributes = Attributes::default();
+                Moved {
+                    id,
+                    stamp,
+                    is_queued,
+                    is_lease,
+                    flags,
+                    nacks,
+                    deliveries,
+                    ttl_secs,
+                    hold_secs,
+                    queue,
+                    attributes,
+                }
+            },
+        )
+    };
     prop_oneof![
-        id().prop_map(Message::GotJob),
+        (id(), any::<u32>()).prop_map(|(id, move_digest)| Message::GotJob { id, move_digest }),
         (id(), any::<u32>()).prop_map(|(id, delay_secs)| Message::Enqueue { id, delay_secs }),
         (id(), any::<u32>()).prop_map(|(id, hold_secs)| Message::Queued { id, hold_secs }),
         (id(), any::<u32>()).prop_map(|(id, may_have)| Message::SetAck { id, may_have }),
@@ -291,6 +358,7 @@ fn any_message() -> impl Strategy<Value = Message<'static>> {
         (name(), any::<u32>()).prop_map(|(queue, flags)| Message::Pause { queue, flags }),
         query().prop_map(Message::Query),
         query().prop_map(Message::Answer),
+        moved().prop_map(Message::Moved),
     ]
 }
 
@@ -302,7 +370,8 @@ proptest! {
         ip: Option<std::net::IpAddr>,
         port: u16,
         flags in any::<u16>().prop_map(NodeFlags),
-        message_flags in any::<u8>().prop_map(MessageFlags),
+        message_flags in any::<(u8, u16)>()
+            .prop_map(|(bits, move_digest)| MessageFlags { bits, move_digest }),
         reserved: [u8; 32],
     ) {
         let mut padded = [0; 34];
