@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::address::ServerAddress;
+use super::config_all;
 use super::connection::ServerConnection;
 use super::failure::{Failure, STATUS_FAILED};
 use super::info::text_of;
@@ -200,7 +201,14 @@ pub fn check(options: &CliOptions) -> Result<u8, Failure> {
         nodes::find_again(&mut found, options)?;
     }
     let views = nodes::ask(&mut found, nodes::view)?;
-    let findings = compare(&found, &views);
+    let policies = nodes::ask(&mut found, config_all::policies_of)?;
+    let mut findings = compare(&found, &views);
+    let policies: Vec<Option<String>> = policies.into_iter().map(|it| it.ok().flatten()).collect();
+    for (finding, differs) in findings.iter_mut().zip(config_all::which_differ(&policies)) {
+        if differs {
+            finding.troubles.push("has another queue-policy than most".to_owned());
+        }
+    }
     let bad = findings.iter().filter(|finding| !finding.troubles.is_empty()).count();
     if options.format.form.is_for_programs() {
         let cells = |finding: &NodeFinding<'_>| {
@@ -232,7 +240,7 @@ fn print_findings(findings: &[NodeFinding<'_>], bad: usize) -> Result<(), Failur
         0 => format!("OK: {all} see each other\n"),
         bad => format!(
             "TROUBLE: at {bad} of {all}. Start what is down, or have every other node \
-             CLUSTER FORGET it.\n"
+             CLUSTER FORGET it; set policies everywhere with config-all.\n"
         ),
     })
 }

@@ -18,6 +18,7 @@ pub mod benchmark;
 pub mod check;
 pub mod cluster;
 pub mod condition;
+pub mod config_all;
 pub mod connection;
 pub mod failure;
 pub mod help;

@@ -281,7 +281,7 @@ pub fn counted(number: u64, thing: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{cluster, latency, queues, roster, stat};
+    use super::super::{cluster, config_all, latency, queues, roster, stat};
     use super::*;
 
     const COLUMNS: &[TableColumn] = &[
@@ -376,6 +376,7 @@ mod tests {
         for columns in [
             cluster::CHECK_COLUMNS,
             cluster::MEMBER_COLUMNS,
+            config_all::COLUMNS,
             latency::COLUMNS,
             queues::COLUMNS,
             roster::COLUMNS,

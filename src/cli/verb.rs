@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use super::failure::Failure;
 use super::options::CliOptions;
-use super::{cluster, queues, roster};
+use super::{cluster, config_all, queues, roster};
 
 /// A verb of the tool.
 pub struct Verb {
@@ -36,6 +36,12 @@ pub static VERBS: &[Verb] = &[
         syntax: "",
         summary: "The nodes of the cluster: version, state, memory, jobs, clients",
         run: roster::run,
+    },
+    Verb {
+        name: "config-all",
+        syntax: "get <directive> | set <directive> <value>",
+        summary: "CONFIG GET or CONFIG SET on every node of the cluster",
+        run: config_all::run,
     },
     Verb {
         name: "cluster create",

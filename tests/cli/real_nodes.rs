@@ -87,6 +87,33 @@ fn create_makes_one_cluster_and_check_names_the_node_that_is_down() {
 }
 
 #[test]
+fn a_setting_is_set_on_all_nodes_and_check_names_the_one_that_differs() {
+    let (nodes, _) = three_nodes();
+    let port = nodes[0].port();
+    let mut set = client(port, "config-all set queue-policy");
+    set.arg("mail* max-deliveries 5");
+    let (stdout, stderr, status) = told_by(set);
+    assert_eq!((stderr.as_str(), status), ("", 0), "{stdout}");
+    assert_eq!(stdout.matches("mail* max-deliveries 5").count(), 3, "{stdout}");
+    let (stdout, _, status) = told_by(client(port, "cluster check"));
+    assert!(status == 0 && stdout.ends_with("OK: 3 nodes see each other\n"), "{stdout}");
+
+    let mut differ = client(nodes[1].port(), "config set queue-policy");
+    differ.arg("mail* max-deliveries 6");
+    assert_eq!(told_by(differ).0, "OK\n");
+    let (stdout, _, status) = told_by(client(port, "cluster check"));
+    let line = format!("{}: has another queue-policy than most\n", address(&nodes[1]));
+    assert!(status == 1 && stdout.contains(&line), "{stdout}");
+    let (stdout, _, _) = told_by(client(port, "config-all get queue-policy --csv"));
+    assert_eq!(stdout.matches("max-deliveries 5").count(), 2, "{stdout}");
+
+    let (_, stderr, status) = told_by(client(port, "config-all set nosuch 1"));
+    assert!(status == 1 && stderr.starts_with("Left out node "), "{stderr}");
+    let (_, stderr, status) = told_by(client(port, "config-all put x"));
+    assert!(status == 1 && stderr.starts_with("config-all takes 'get DIRECTIVE'"), "{stderr}");
+}
+
+#[test]
 fn two_servers_with_one_nodes_conf_are_told_apart() {
     let (nodes, _) = three_nodes();
     let folder = tempfile::tempdir().expect("a folder");
