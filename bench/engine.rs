@@ -10,6 +10,7 @@ use disque::engine::Engine;
 use disque::engine::command::Call;
 use disque::engine::commands;
 use disque::engine::config::EngineConfig;
+use disque::engine::policy::PolicyLine;
 use disque::engine::records::Storage;
 use disque::proto::aof_record::SumPlace;
 use disque::proto::reply::Resp;
@@ -93,6 +94,8 @@ fn main() {
     run(count, ", kept", &[], config.clone(), Storage::Works, None);
     run(count, ", two attributes", ATTRIBUTES, config.clone(), Storage::Off, None);
     run(count, ", kept, attributes", ATTRIBUTES, config.clone(), Storage::Works, None);
+    run_failing(count, "", &config, Storage::Off);
+    run_failing(count, ", kept", &config, Storage::Works);
     let config = EngineConfig { aof_sums: SumPlace::Yes, ..config };
     let sums = SumWriter::new(Rng::from_seed([2; 32]), FileEnd::default());
     run(count, ", kept with sums", &[], config, Storage::Works, Some(sums));
@@ -126,4 +129,27 @@ fn run(
     measure(&mut engine, "getjob", vec![get; count]);
     measure(&mut engine, "ackjob", ids.iter().map(|id| request(&[b"ACKJOB", id])).collect());
     assert_eq!(engine.job_count(), 0, "every job was acknowledged");
+}
+
+/// Jobs that are given back for a while, and then die of their first delivery.
+fn run_failing(count: usize, how: &str, config: &EngineConfig, storage: Storage) {
+    let mut config = config.clone();
+    let line = ["q", "max-deliveries", "1"].map(|word| word.as_bytes().to_vec());
+    config.policies.set(PolicyLine::parse(&line).expect("a right line"));
+    let mut engine = Engine::new(config, NodeId([b'a'; 40]), [1; 32], NOW);
+    engine.set_storage(NOW, storage);
+    let mut step = |label: &str, requests: Vec<Vec<u8>>| {
+        let name = label.split(' ').next().unwrap_or(label);
+        measure(&mut engine, name, &format!("{label}{how}"), requests, &mut None)
+    };
+    let replies = step("addjob policy", vec![request(&[b"ADDJOB", b"q", &BODY, b"0"]); count]);
+    let ids: Vec<Vec<u8>> = replies.chunks(43).map(|line| line[1..41].to_vec()).collect();
+    let of_each = |words: &dyn Fn(&Vec<u8>) -> Vec<u8>| ids.iter().map(words).collect::<Vec<_>>();
+    let get = request(&[b"GETJOB", b"NOHANG", b"FROM", b"q"]);
+    step("getjob policy", vec![get.clone(); count]);
+    step("nack delay", of_each(&|id| request(&[b"NACK", id, b"SILENT", b"DELAY", b"5"])));
+    step("enqueue delayed", of_each(&|id| request(&[b"ENQUEUE", id])));
+    step("getjob again", vec![get; count]);
+    step("nack dying", of_each(&|id| request(&[b"NACK", id])));
+    assert_eq!(engine.job_count(), count, "every job is dead, and there");
 }

@@ -129,6 +129,7 @@ impl Engine {
         }
         let collect_at = self.collect_again_at(0);
         self.jobs.acknowledge(r, collect_at);
+        self.keep_acked_for_longer(r);
     }
 
     /// The timed attempt to collect an acked job.

@@ -102,10 +102,13 @@ impl Engine {
     }
 
     /// A client gave a job back and said why: it stands in the job's next record. Where the job had
-    /// attributes that are not known here, there is none: it would be taken for all of them.
+    /// attributes that are not known here, it waits for them: alone it would be taken for all.
     pub(super) fn set_note(&mut self, r: JobRef, note: &[u8]) {
-        let kept = self.jobs.attributes(r).and_then(|attributes| attributes.with_note(note));
-        if let Some(kept) = kept {
+        let Some(known) = self.jobs.attributes(r) else {
+            self.jobs.keep_note(r, note);
+            return;
+        };
+        if let Some(kept) = known.with_note(note) {
             self.jobs.set_attributes(r, kept);
         }
     }
@@ -126,6 +129,9 @@ impl Engine {
         let kept = self.jobs.record_attributes(r).with_rest(attributes);
         if let Some(kept) = kept.filter(|_| !is_nothing) {
             self.jobs.set_attributes(r, kept);
+            if let Some(note) = self.jobs.take_note(r) {
+                self.set_note(r, &note);
+            }
             if self.jobs[r].is_for_file() {
                 self.log_loadjob(r);
             }

@@ -29,6 +29,7 @@
 
 use crate::base::time::MonoMs;
 use crate::proto::bus::{Abilities, Message, MessageFlags};
+use crate::proto::facts::DeathReason;
 
 use super::Engine;
 use super::blocked::Wait;
@@ -89,7 +90,8 @@ impl Engine {
             match nack {
                 Nack::Yes => self.tell_holders(r, MessageFlags::INCR_NACKS, &queued),
                 Nack::No => self.tell_holders(r, MessageFlags::INCR_DELIV, &queued),
-                Nack::Uncounted => self.tell_given_back(r),
+                Nack::Uncounted => self.tell_queued_by_client(r, MessageFlags::NONE),
+                Nack::Enqueued => self.tell_queued_by_client(r, MessageFlags::INCR_DELIV),
             }
         }
         self.insert_into_queue(r);
@@ -97,6 +99,20 @@ impl Engine {
     }
 
     /// A queued job that is in no queue yet goes into its own.
+    /// ENQUEUE: a client has an active job queued, unless that would be a delivery too many.
+    pub(super) fn enqueue_by_hand(&mut self, r: JobRef) -> bool {
+        let job = &self.jobs[r];
+        // One that waits since it was given back has been counted then.
+        let nack = if job.is_given_back() { Nack::Uncounted } else { Nack::Enqueued };
+        if job.is_in_flight()
+            && self.is_at_its_limit(r)
+            && self.bury(r, DeathReason::MaxDeliveries, Nack::No)
+        {
+            return true;
+        }
+        self.enqueue(r, nack)
+    }
+
     pub(super) fn insert_into_queue(&mut self, r: JobRef) {
         let q = self.jobs[r].queue;
         let queue = self.queues.revive(q, self.now.mono);
@@ -281,9 +297,11 @@ impl Engine {
     pub(super) fn process_due(&mut self, r: JobRef) {
         let now = self.now.mono;
         let job = &self.jobs[r];
-        if job.expire_at() <= now {
-            log::debug!("expired {}", job.id);
-            self.unregister(r);
+        if job.expire_at() <= now && !job.awaits_burial() {
+            if !self.outlives_its_end(r) {
+                log::debug!("expired {}", self.jobs[r].id);
+                self.unregister(r);
+            }
             return;
         }
         if job.is_acked() {
@@ -306,12 +324,22 @@ impl Engine {
     fn requeue(&mut self, r: JobRef) {
         let job = &self.jobs[r];
         let is_paused = self.queues[job.queue].live().is_some_and(|queue| queue.pause.is_in());
+        let was_with_client = job.is_in_flight();
         if job.is_queued() {
             self.postpone(r);
-        } else if is_paused && !job.is_at_most_once() {
+        } else if job.awaits_burial() {
+            if !self.bury(r, DeathReason::Expired, Nack::No) {
+                self.unregister(r);
+            }
+        } else if was_with_client
+            && self.is_at_its_limit(r)
+            && self.bury(r, DeathReason::MaxDeliveries, Nack::No)
+        {
+            // Its worker is gone, and it was the last one.
+        } else if is_paused && !self.jobs[r].is_at_most_once() {
             // At-most-once jobs are queued all the same: nobody else has them.
-            let retry_at = self.retry_at(job.retry_secs);
-            self.jobs.wait_until(r, retry_at);
+            let retry_at = self.retry_at(self.jobs[r].retry_secs);
+            self.jobs.wait_for_pause(r, retry_at);
         } else if !self.enqueue(r, Nack::No) {
             self.jobs.retire(r);
         }

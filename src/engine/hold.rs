@@ -14,8 +14,8 @@
 //! before it learned of the hold is answered the same, as a late word must not leave the job in a
 //! queue. Only a node that holds answers, so no two nodes put each other off for ever.
 //!
-//! What a client says later ends a hold, on whichever node it says so. A NACK there ends it in
-//! any case. A WORKING ends a lease; a job that waits for its delay waits for that, and at least
+//! What a client says later ends a hold, on whichever node it says so. A NACK or an ENQUEUE there
+//! ends it in any case. A WORKING ends a lease; a job that waits for its delay waits for that, and at least
 //! for the time of the client that works on it.
 //!
 //! Two nodes may hold one job, since two clients had it or one client speaks to both. A delay
@@ -74,13 +74,13 @@ impl Engine {
         self.jobs.hold(r, self.now.mono.plus_ms(ms), why);
     }
 
-    /// Tells the holders that a client gave a job back, which is queued here now and does not
-    /// count.
-    pub(super) fn tell_given_back(&mut self, r: JobRef) {
+    /// Tells the holders that a client had a job queued here now, and what that counts. It ends a
+    /// hold elsewhere.
+    pub(super) fn tell_queued_by_client(&mut self, r: JobRef, counted: MessageFlags) {
         let queued = Message::Queued { id: self.jobs[r].id, hold_secs: 0 };
         let (able, plain) = self.holders_by_ability(r);
-        self.send_about(r, &able, MessageFlags::GIVEN_BACK, &queued);
-        self.send_about(r, &plain, MessageFlags::NONE, &queued);
+        self.send_about(r, &able, counted.with(MessageFlags::BY_CLIENT), &queued);
+        self.send_about(r, &plain, counted, &queued);
     }
 
     /// The nodes that may have a job: those that know of holds, and C nodes. One that has not
@@ -149,7 +149,7 @@ impl Engine {
         flags: MessageFlags,
     ) {
         let of_client = flags.contains(MessageFlags::INCR_NACKS)
-            || flags.contains(MessageFlags::GIVEN_BACK)
+            || flags.contains(MessageFlags::BY_CLIENT)
             || why == Postponed::Working;
         if !of_client {
             self.answer_hold(from, r);

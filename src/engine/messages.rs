@@ -124,6 +124,7 @@ impl Engine {
         // A job that waits for copies here is nobody else's to enqueue.
         if !job.is_active()
             || job.is_spent()
+            || job.awaits_burial()
             || self.queues[job.queue].live().is_some_and(|queue| queue.pause.is_in())
         {
             return;
@@ -166,6 +167,9 @@ impl Engine {
             }
         }
         if why == Postponed::Queued && self.keeps_from_old_queue(from, r) {
+            return;
+        }
+        if self.jobs[r].awaits_burial() {
             return;
         }
         if hold_secs > 0 {

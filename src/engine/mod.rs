@@ -13,6 +13,7 @@
 //! | [`queue`], [`blocked`] | queues of jobs, and the clients that wait for them |
 //! | [`policy`] | what holds for the jobs of a queue by its name |
 //! | [`delivery`] | enqueue, fetch, requeue, removal |
+//! | `dead` | jobs that fail for good, and go to a dead queue |
 //! | [`replication`] | a job on enough nodes before its producer gets its ID |
 //! | [`ack`], [`ack_only`], [`ack_resend`] | acknowledgement and collection |
 //! | [`need_jobs`], [`your_jobs`] | jobs asked of other nodes, and lent to them |
@@ -38,6 +39,7 @@ pub mod cluster;
 pub mod command;
 pub mod commands;
 pub mod config;
+mod dead;
 pub mod delivery;
 pub mod error;
 mod flush;
@@ -79,6 +81,7 @@ use cluster::{Cluster, LinkEnds};
 use command::{Call, EngineCommand, Outcome};
 use commands::LongCommand;
 use config::EngineConfig;
+use dead::ExpiredWhileDown;
 use error::CommandError;
 use jobs::{JobRef, Jobs};
 use moves::MoveResend;
@@ -115,6 +118,7 @@ pub struct Engine {
     ack_resend: AckResend,
     move_resend: MoveResend,
     restored: Restored,
+    expired_while_down: ExpiredWhileDown,
     queues: Queues,
     blocked: Blocked,
     cluster: Cluster,
@@ -151,6 +155,7 @@ impl Engine {
             ack_resend: AckResend::default(),
             move_resend: MoveResend::default(),
             restored: Restored::default(),
+            expired_while_down: ExpiredWhileDown::default(),
             queues: Queues::new(queue_key),
             blocked: Blocked::default(),
             queries: Queries::default(),
@@ -243,7 +248,12 @@ impl Engine {
 
     /// How the append only file is doing from now on.
     pub fn set_storage(&mut self, now: Now, storage: Storage) {
-        self.input(now, |engine| engine.storage = storage);
+        self.input(now, |engine| {
+            engine.storage = storage;
+            if !storage.is_loading() {
+                engine.expired_while_down.finish();
+            }
+        });
     }
 
     pub fn set_config(&mut self, now: Now, config: EngineConfig) {
@@ -312,6 +322,12 @@ impl Engine {
     /// Jobs known here, acks without a job included. INFO: registered_jobs.
     pub fn job_count(&self) -> usize {
         self.jobs.len() + self.ack_only.len()
+    }
+
+    /// Jobs that would have died of the end of their TTL, which came while the server was down.
+    /// INFO: records_expired_while_down.
+    pub fn expired_while_down_count(&self) -> usize {
+        self.expired_while_down.count()
     }
 
     /// INFO: registered_queues.

@@ -387,6 +387,7 @@ impl Engine {
             self.insert_into_queue(r);
         }
         if gives_way && moved.is_queued {
+            self.jobs.note_elsewhere(r);
             self.postpone(r);
         } else if gives_way {
             let why = if moved.is_lease { Postponed::Working } else { Postponed::Queued };

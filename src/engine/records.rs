@@ -223,6 +223,7 @@ impl Engine {
         match record {
             AofRecord::DelJob(id) => {
                 self.delete(id);
+                self.expired_while_down.remove(id);
             }
             AofRecord::LoadJob(record) => self.load_job(record),
         }
@@ -236,8 +237,12 @@ impl Engine {
             self.forget(r);
         }
         if u64::from(record.expiry) <= self.now.wall.secs() {
+            if self.would_have_died(record) {
+                self.expired_while_down.insert(record.id);
+            }
             return;
         }
+        self.expired_while_down.remove(&record.id);
         let new = self.describe_loaded(record);
         let was_queued = record.state == JobState::Queued.number();
         if was_queued && !new.is_spent() && self.config.enqueue_at_load == EnqueueAtLoad::Yes {

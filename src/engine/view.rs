@@ -5,6 +5,7 @@
 
 use crate::base::time::Now;
 use crate::proto::attributes::user_attribute;
+use crate::proto::facts::{self, Facts};
 use crate::proto::reply::ReplyWriter;
 
 use super::Engine;
@@ -58,7 +59,9 @@ impl View<'_> {
         let job = &self.jobs[r];
         let with_counters = extras.contains(Extras::COUNTERS);
         let with_attributes = extras.contains(Extras::ATTRIBUTES);
-        reply.array(3 + 4 * usize::from(with_counters) + 2 * usize::from(with_attributes));
+        let facts = if with_attributes { self.jobs.facts(r) } else { None };
+        let fields = 2 * usize::from(with_attributes) + 2 * usize::from(facts.is_some());
+        reply.array(3 + 4 * usize::from(with_counters) + fields);
         reply.bulk(&self.queues[job.queue].name);
         reply.bulk(job.id.0);
         reply.bulk(&job.body);
@@ -70,6 +73,9 @@ impl View<'_> {
         }
         if with_attributes {
             self.write_attributes(reply, r);
+        }
+        if let Some(facts) = facts {
+            write_facts(reply, &facts);
         }
     }
 
@@ -97,5 +103,35 @@ impl View<'_> {
         for node in nodes {
             reply.bulk(self.cluster.id(*node).0);
         }
+    }
+}
+
+/// How a job died, or did before it was moved: `dead` or `was-dead`, and names and values.
+pub(super) fn write_facts(reply: &mut ReplyWriter<'_>, value: &[u8]) {
+    reply.bulk(if facts::are_in_force(value) { "dead" } else { "was-dead" });
+    let Some(facts) = Facts::decode(value) else {
+        // A later version of this server wrote them.
+        reply.array(0);
+        return;
+    };
+    let has_note = !facts.note.is_empty();
+    reply.array(12 + 2 * usize::from(has_note));
+    reply.bulk(b"reason");
+    reply.bulk(facts.reason.name());
+    reply.bulk(b"queue");
+    reply.bulk(facts.origin);
+    let numbers = [
+        ("nacks", u64::from(facts.nacks)),
+        ("additional-deliveries", u64::from(facts.deliveries)),
+        ("died-at", facts.died_at.0),
+        ("ttl", u64::from(facts.ttl_secs)),
+    ];
+    for (name, number) in numbers {
+        reply.bulk(name);
+        reply.integer(i64::try_from(number).unwrap_or(i64::MAX));
+    }
+    if has_note {
+        reply.bulk(b"note");
+        reply.bulk(facts.note);
     }
 }

@@ -220,6 +220,9 @@ impl Engine {
                 self.answer_hold(from, r);
                 continue;
             }
+            if self.jobs[r].awaits_burial() {
+                continue;
+            }
             // Differs from C, which does so for a queued one too: its next requeue would be
             // silent then, and others would queue it beside.
             if self.jobs[r].is_active() {

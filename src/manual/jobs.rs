@@ -40,6 +40,8 @@ pub(super) static COMMANDS: &[Command] = &[
                     .after("ATTR")
                     .optional()
                     .repeated_with_token(),
+                integer("count").after("MAXDELIVERIES").optional(),
+                text("dead-queue").after("DEADQUEUE").optional(),
             ],
             "Status: the ID of the job, 40 characters. `ms-timeout` is how long to wait for the \
              copies, 0 for as long as it takes. REPLICATE counts all copies and is by default 3, \
@@ -50,7 +52,9 @@ pub(super) static COMMANDS: &[Command] = &[
              PRIORITY is 1, which goes first in its queue, to 7, and 4 by default. ATTR \
              gives the job an attribute, which consumers may read beside the body: at most 16, of \
              names of 1 to 32 printable characters without spaces and any values, 1,024 bytes \
-             together. C servers lose them.",
+             together. C servers lose them. A job that was delivered MAXDELIVERIES times and fails \
+             again goes to the queue of DEADQUEUE; what is not said the policy of the queue says, \
+             and 0 is no limit.",
         )],
         errors: &[
             SYNTAX,
@@ -73,6 +77,8 @@ pub(super) static COMMANDS: &[Command] = &[
             "ERR ATTR <name> is given twice",
             "ERR ATTR can be given at most 16 times",
             "ERR ATTR names and values can have at most 1024 bytes together",
+            "ERR MAXDELIVERIES must be between 0 and 65535",
+            "ERR DEADQUEUE must be a name of 1 to 255 bytes",
             "MAXLEN Queue is already longer than the specified MAXLEN count",
             PAUSED,
             QUEUE_NAME_TOO_LONG,
@@ -99,7 +105,8 @@ pub(super) static COMMANDS: &[Command] = &[
             "Array of `[queue, id, body]`, and with WITHCOUNTERS `[queue, id, body, nacks, n, \
              additional-deliveries, n]`. WITHATTRS puts `attrs` behind it, and an array of the \
              names and values of the job's attributes; it is empty for a job without, and null \
-             for one that had some that this node does not know. The queues are asked in their order, for one job each, \
+             for one that had some that this node does not know. Behind it a dead job has `dead`, and \
+             one that was moved since `was-dead`: names and values of how it died. The queues are asked in their order, for one job each, \
              again and again until there are COUNT jobs (1 by default) or none is left; a client \
              that had to wait gets one job. A null array when TIMEOUT has passed, or at once with \
              NOHANG; without either the client waits without end. With LEASE the jobs come back in \
@@ -151,14 +158,16 @@ pub(super) static COMMANDS: &[Command] = &[
             &[
                 text("id").optional().repeated(),
                 integer("seconds").after("DELAY").optional(),
-                word("SILENT").optional(),
+                one_of("fate", &[word("SILENT"), word("DEAD")]).optional(),
                 text("text").after("REASON").optional(),
             ],
             "Integer: how many jobs went to their queue, or wait for it. Each counts one more \
              nack. With DELAY the jobs go to their queue in so many seconds, exactly; another NACK \
              sets another time, and ENQUEUE ends the wait. Without it they wait as long as `nack-delay` \
              of `queue-policy` says, by default not at all. With SILENT nothing is counted: for a \
-             worker that gives back what it has not begun. REASON, at most 256 bytes, is what SHOW \
+             worker that gives back what it has not begun. A job that was delivered as often as its \
+             limit says is dead, whatever DELAY says: it goes to the dead queue. With DEAD each does at once; one that is dead already \
+             goes back to its queue. REASON, at most 256 bytes, is what SHOW \
              calls the note of the job from then on. The options stand behind the IDs, all \
              of which are checked before any job is touched. A job with RETRY 0 that was delivered \
              does not come again.",
@@ -167,6 +176,8 @@ pub(super) static COMMANDS: &[Command] = &[
             BAD_ID,
             DELAY,
             "ERR REASON must be a text of at most 256 bytes",
+            "ERR DELAY and DEAD exclude each other",
+            "ERR SILENT and DEAD exclude each other",
             "ERR Job IDs stand in front of the options",
         ],
     },

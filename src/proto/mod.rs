@@ -12,6 +12,7 @@ pub mod aof_sum;
 pub mod attributes;
 pub mod bus;
 pub mod facts;
+pub mod job_limits;
 pub mod job_record;
 pub mod moved;
 pub mod nodes_conf;

@@ -57,6 +57,7 @@ impl Server {
         if self.config.maxmemory > 0
             && !self.make_room(command)
             && command.flags.contains(Flags::DENYOOM)
+            && !gives_up_jobs(command, call)
         {
             return self.refuse(call, "OOM command not allowed when used memory > 'maxmemory'.");
         }
@@ -94,4 +95,12 @@ fn lets_in(command: &Command, argument_count: usize) -> bool {
 /// A command's name with all that stands in front of it.
 fn name_as_sent(call: &Call<'_>, name_at: usize) -> Vec<u8> {
     call.args.up_to(name_at + 1).iter().collect::<Vec<_>>().join(&b' ')
+}
+
+/// Whether this is a NACK that has jobs die: their place is taken already, and it is how jobs
+/// that fail again and again are got out of the way.
+fn gives_up_jobs(command: &Command, call: &Call<'_>) -> bool {
+    // The options stand behind the IDs; before the word, or behind it, may be REASON and its text.
+    let tail = call.args.from(call.args.len().saturating_sub(3));
+    command.name == "nack" && tail.iter().any(|word| word.eq_ignore_ascii_case(b"dead"))
 }

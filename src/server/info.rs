@@ -157,6 +157,7 @@ fn persistence(text: &mut Text, server: &Server) {
         text.line("aof_delayed_fsync", figures.delayed_sync_count);
         text.line("aof_loss_window_ms", figures.loss_window_ms);
         text.line("aof_damaged_records", server.persistence.damage_count());
+        text.line("records_expired_while_down", server.engine.expired_while_down_count());
     }
     if let Some(load) = server.persistence.load() {
         let elapsed_secs = server.clock.now.mono.ms_since(load.begun_at.mono) / 1000;

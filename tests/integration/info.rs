@@ -236,6 +236,7 @@ fn the_persistence_section_has_more_with_the_file_on() {
             "aof_delayed_fsync",
             "aof_loss_window_ms",
             "aof_damaged_records",
+            "records_expired_while_down",
             "aof_rewrites_consecutive_failures",
             "aof_rewrite_pause_sec"
         ]

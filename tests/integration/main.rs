@@ -16,6 +16,7 @@ mod command_names;
 mod config;
 mod connection;
 mod damaged_commands;
+mod dead_letters;
 mod fairness;
 mod files;
 mod hangup;

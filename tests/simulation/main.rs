@@ -106,6 +106,7 @@ fn a_cluster_keeps_its_promises() {
         "duplicates are few: {sum:?}"
     );
     assert!(!enough || sum.windy_early * 1000 <= sum.windy_holds, "held jobs wait: {sum:?}");
+    assert!(!enough || sum.died * 100 >= sum.promised, "some jobs fail: {sum:?}");
     assert!(!enough || sum.late_duplicates * 3 <= seeds().count(), "acks are kept: {sum:?}");
 }
 

@@ -17,6 +17,7 @@ const OPERATOR: ClientId = ClientId { slot: u32::MAX, generation: 0 };
 #[derive(Debug)]
 pub struct Copy {
     pub node_id: String,
+    pub queue: String,
     pub state: String,
     pub retry_secs: i64,
     pub priority: u8,
@@ -27,11 +28,28 @@ pub struct Copy {
     pub body: Vec<u8>,
     /// As SHOW has them; `None` where it has none.
     pub attributes: Option<Value>,
+    /// The facts of a dead job, as SHOW has them.
+    pub dead: Option<Value>,
 }
 
 impl Copy {
     pub fn is_queued(&self) -> bool {
         self.state == "queued"
+    }
+
+    /// Whether it may still be delivered.
+    pub fn is_live(&self) -> bool {
+        ["active", "queued"].contains(&&*self.state)
+    }
+
+    /// Why the job is dead, if it is.
+    pub fn death_reason(&self) -> Option<String> {
+        let Some(Value::Array(pairs)) = &self.dead else { return None };
+        let at = pairs.iter().position(|name| *name == Value::Bulk("reason".into()))?;
+        match pairs.get(at + 1) {
+            Some(Value::Bulk(reason)) => Some(String::from_utf8_lossy(reason).into_owned()),
+            _ => None,
+        }
     }
 
     fn new(sim: &Sim, node: usize, pairs: &[Value]) -> Self {
@@ -50,12 +68,21 @@ impl Copy {
         };
         let is_there =
             |name: &str| pairs.iter().step_by(2).any(|key| *key == Value::Bulk(name.into()));
+        let optional = |name: &str| {
+            let has_it = pairs.iter().step_by(2).any(|key| *key == Value::Bulk(name.into()));
+            has_it.then(|| field(name).clone())
+        };
         let number = |name| match field(name) {
             Value::Integer(number) => *number,
             other => panic!("{name} is a number: {other:?}"),
         };
         Self {
             node_id: sim.nodes[node].engine.cluster().my_id().to_string(),
+            // An ack without a job knows of no queue.
+            queue: match field("queue") {
+                Value::NullBulk => String::new(),
+                name => text(name),
+            },
             state: text(field("state")),
             retry_secs: number("retry"),
             // It is shown only where it is another one.
@@ -63,7 +90,8 @@ impl Copy {
             requeues: number("additional-deliveries"),
             holders: holders.iter().map(text).collect(),
             body,
-            attributes: is_there("attrs").then(|| field("attrs").clone()),
+            attributes: optional("attrs"),
+            dead: optional("dead"),
         }
     }
 }

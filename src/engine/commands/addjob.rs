@@ -13,8 +13,9 @@ use crate::engine::queue::QueueRef;
 use crate::engine::records::saturate_u32;
 use crate::engine::replication::Confirm;
 use crate::proto::attributes::{
-    AttributeStream, KeptAttributes, USER_ATTRIBUTES_MAX, USER_BYTES_MAX, USER_NAME_MAX,
+    AttributeStream, KeptAttributes, Tag, USER_ATTRIBUTES_MAX, USER_BYTES_MAX, USER_NAME_MAX,
 };
+use crate::proto::job_limits::{DEAD_QUEUE_MAX, Limits};
 use crate::proto::priority::Priority;
 
 pub(in crate::engine) static COMMANDS: &[EngineCommand] = &[row("addjob", addjob)];
@@ -46,13 +47,15 @@ struct AddJob<'a> {
     copies: Copies,
     priority: Priority,
     attributes: Vec<Attribute<'a>>,
+    limits: Limits<'a>,
 }
 
 /// The name and the value of an attribute.
 type Attribute<'a> = (&'a [u8], &'a [u8]);
 
 /// ADDJOB queue body ms-timeout [REPLICATE n] [TTL s] [RETRY s] [DELAY s] [MAXLEN n]
-/// [ASYNC] [PRIORITY p] [ATTR name value ...] -> status: the job's ID. For what is not said the policies of
+/// [ASYNC] [PRIORITY p] [ATTR name value ...] [MAXDELIVERIES n] [DEADQUEUE queue] -> status: the
+/// job's ID. For what is not said the policies of
 /// the queue count first.
 ///
 /// Options come in any order. TTL, RETRY and DELAY that do not fit their 32 bits are
@@ -95,6 +98,7 @@ fn parse<'a>(engine: &mut Engine, call: &'a Call<'_>) -> Result<AddJob<'a>, Comm
     let (mut replicate, mut ttl, mut retry, mut delay) = (None, None, None, 0);
     let (mut queue_len_max, mut copies, mut attributes) = (None, Copies::Awaited, Vec::new());
     let mut priority = Priority::DEFAULT;
+    let mut limits = Limits::default();
     let mut arguments = Arguments::new(call.args, 4);
     while let Some(option) = arguments.next() {
         if is(option, "replicate") {
@@ -117,6 +121,14 @@ fn parse<'a>(engine: &mut Engine, call: &'a Call<'_>) -> Result<AddJob<'a>, Comm
             priority = arguments.priority()?;
         } else if is(option, "attr") {
             add_attribute(&mut attributes, &mut arguments)?;
+        } else if is(option, "maxdeliveries") {
+            let number = arguments.named_number(0, CommandError::MaxDeliveries)?;
+            let number = u16::try_from(number).map_err(|_| CommandError::MaxDeliveries)?;
+            limits.max_deliveries = Some(number);
+        } else if is(option, "deadqueue") {
+            let is_name = |name: &&[u8]| (1..=DEAD_QUEUE_MAX).contains(&name.len());
+            let name = arguments.next().filter(is_name);
+            limits.dead_queue = Some(name.ok_or(CommandError::DeadQueue)?);
         } else {
             return Err(CommandError::Syntax);
         }
@@ -153,6 +165,7 @@ fn parse<'a>(engine: &mut Engine, call: &'a Call<'_>) -> Result<AddJob<'a>, Comm
         copies,
         priority,
         attributes,
+        limits,
     })
 }
 
@@ -225,7 +238,7 @@ fn describe(
     // C: job.c addjobCommand: the clock's milliseconds, and a counter within each.
     engine.last_ctime = (now.wall.0 * 1_000_000).max(engine.last_ctime + 1);
     let expire_at_secs = now.wall.secs() + u64::from(request.ttl_secs);
-    let attributes = keep_attributes(&request.attributes);
+    let attributes = keep_attributes(&request.attributes, request.limits);
     let flags = match attributes {
         None => JobFlags::default(),
         Some(_) => JobFlags::HAD_ATTRIBUTES,
@@ -248,11 +261,14 @@ fn describe(
     }
 }
 
-fn keep_attributes(attributes: &[Attribute<'_>]) -> Option<KeptAttributes> {
-    if attributes.is_empty() {
+fn keep_attributes(attributes: &[Attribute<'_>], limits: Limits<'_>) -> Option<KeptAttributes> {
+    if attributes.is_empty() && limits.is_empty() {
         return None;
     }
     let mut stream = AttributeStream::default();
     attributes.iter().for_each(|(name, value)| stream.push_user(name, value));
+    if !limits.is_empty() {
+        stream.push(Tag::LIMITS, &[&limits.encode()]);
+    }
     stream.keep()
 }

@@ -9,11 +9,12 @@ use crate::engine::ack_only::AckOnlyJob;
 use crate::engine::arguments::{Arguments, is};
 use crate::engine::command::{Call, CommandResult, EngineCommand, Outcome, row};
 use crate::engine::error::CommandError;
-use crate::engine::jobs::{JobRef, Nack};
+use crate::engine::jobs::JobRef;
 use crate::engine::records::expire_unix_secs;
-use crate::engine::view::View;
-use crate::proto::attributes::Attributes;
+use crate::engine::view::{View, write_facts};
+use crate::proto::attributes::Tag;
 use crate::proto::bus::{Message, MessageFlags};
+use crate::proto::job_limits::Limits;
 use crate::proto::priority::Priority;
 use crate::proto::reply::ReplyWriter;
 
@@ -33,7 +34,7 @@ fn id_argument(call: &Call<'_>) -> Result<JobId, CommandError> {
 }
 
 /// SHOW id -> 15 pairs of name and value, or null for a job not known here. A job with
-/// attributes has one pair more, and one with a priority of its own, and one with a note.
+/// attributes, a priority or limits of its own, facts of its death, or a note has more behind them.
 pub fn show(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     let id = id_argument(call)?;
     let (view, out) = engine.view_and_out();
@@ -56,10 +57,21 @@ impl View<'_> {
         let ttl_left = u64::from(expire_unix_secs(job, now)).saturating_sub(now.wall.secs());
         let attributes = self.jobs.attributes(r);
         let shows_attributes = attributes.is_none_or(|known| known.users().next().is_some());
-        let note = attributes.and_then(Attributes::note);
         let priority = Some(job.priority()).filter(|priority| *priority != Priority::DEFAULT);
-        let more = [shows_attributes, priority.is_some(), note.is_some()];
-        reply.array(30 + 2 * more.into_iter().filter(|is_shown| *is_shown).count());
+        let limits = attributes.and_then(|known| known.find(Tag::LIMITS));
+        let limits = limits.as_deref().map(Limits::decode).unwrap_or_default();
+        let facts = self.jobs.facts(r);
+        let note = self.jobs.note(r);
+        let extra_count = [
+            shows_attributes,
+            priority.is_some(),
+            limits.max_deliveries.is_some(),
+            limits.dead_queue.is_some(),
+            facts.is_some(),
+            note.is_some(),
+        ];
+        let extra_count = extra_count.into_iter().filter(|is_there| *is_there).count();
+        reply.array(30 + 2 * extra_count);
         reply.bulk(b"id");
         reply.bulk(job.id.0);
         reply.bulk(b"queue");
@@ -91,6 +103,16 @@ impl View<'_> {
         }
         if let Some(priority) = priority {
             write_integer(reply, "priority", u64::from(priority.number()));
+        }
+        if let Some(max_deliveries) = limits.max_deliveries {
+            write_integer(reply, "max-deliveries", max_deliveries.into());
+        }
+        if let Some(dead_queue) = limits.dead_queue {
+            reply.bulk(b"dead-queue");
+            reply.bulk(dead_queue);
+        }
+        if let Some(facts) = facts {
+            write_facts(reply, &facts);
         }
         if let Some(note) = note {
             reply.bulk(b"note");
@@ -141,14 +163,11 @@ pub fn deljob(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     for_each_id(engine, call, |engine, id| engine.delete(id) == Removed::Yes)
 }
 
-/// ENQUEUE id [id ...] -> integer: how many active jobs went to their queue, paused or not.
-/// One that was given back for a while has been counted then.
+/// ENQUEUE id [id ...] -> integer: how many active jobs went to their queue, paused or not, or
+/// were delivered as often as they may be and died.
 pub fn enqueue(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     for_each_id(engine, call, |engine, id| {
-        engine.find_active(id).is_some_and(|r| {
-            let nack = if engine.jobs[r].is_given_back() { Nack::Uncounted } else { Nack::No };
-            engine.enqueue(r, nack)
-        })
+        engine.find_active(id).is_some_and(|r| engine.enqueue_by_hand(r))
     })
 }
 

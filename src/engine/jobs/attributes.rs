@@ -7,10 +7,11 @@
 //! Invariant: each job here has [`JobFlags::HAD_ATTRIBUTES`]; those to be asked for have no
 //! attributes, but for those of a move that this node was told of.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{JobFlags, JobRef, Jobs};
-use crate::proto::attributes::{Attributes, KeptAttributes};
+use crate::proto::attributes::{Attributes, KeptAttributes, Tag};
 use crate::proto::moved::Rest;
 
 #[derive(Default)]
@@ -18,6 +19,9 @@ pub(super) struct AttributeTable {
     kept: BTreeMap<JobRef, KeptAttributes>,
     /// Jobs whose attributes were lost, and nobody was asked for them yet.
     lost: BTreeSet<JobRef>,
+    /// Notes of jobs whose attributes are not known: no record has them before those are, as it
+    /// would be taken for all that there is.
+    notes: BTreeMap<JobRef, Box<[u8]>>,
     /// From which slot on these are searched for somebody to ask; `None` while nothing has
     /// changed since it was done.
     search_from: Option<u32>,
@@ -39,6 +43,7 @@ impl AttributeTable {
     pub fn end(&mut self, r: JobRef) {
         self.kept.remove(&r);
         self.lost.remove(&r);
+        self.notes.remove(&r);
     }
 }
 
@@ -60,6 +65,27 @@ impl Jobs {
         } else {
             Attributes::default()
         }
+    }
+
+    /// The facts of a job's death, in force or history; see [`crate::proto::facts`].
+    pub fn facts(&self, r: JobRef) -> Option<Cow<'_, [u8]>> {
+        self.record_attributes(r).find(Tag::FACTS)
+    }
+
+    /// Why a client gave the job back last.
+    pub fn note(&self, r: JobRef) -> Option<Cow<'_, [u8]>> {
+        let waiting = || self.attributes.notes.get(&r).map(|note| Cow::Borrowed(&**note));
+        self.record_attributes(r).note().or_else(waiting)
+    }
+
+    /// The note of a job whose attributes are not known, until they are.
+    pub fn keep_note(&mut self, r: JobRef, note: &[u8]) {
+        self.attributes.notes.insert(r, note.into());
+    }
+
+    /// The note that waited for a job's attributes.
+    pub fn take_note(&mut self, r: JobRef) -> Option<Box<[u8]>> {
+        self.attributes.notes.remove(&r)
     }
 
     /// A job gets attributes: of another record, or of a move.
@@ -113,12 +139,13 @@ impl Jobs {
 
     /// Panics unless the jobs here have the flag.
     pub(super) fn check_attributes(&self) {
-        let AttributeTable { kept, lost, .. } = &self.attributes;
-        for r in kept.keys().chain(lost) {
+        let AttributeTable { kept, lost, notes, .. } = &self.attributes;
+        for r in kept.keys().chain(lost).chain(notes.keys()) {
             let job = self.table.get(*r).expect("attributes go with their job");
             assert!(job.flags.contains(JobFlags::HAD_ATTRIBUTES), "{} has attributes", job.id);
         }
         let has_some = |r: &JobRef| self.attributes(*r).is_some();
         assert!(!lost.iter().any(has_some), "who has attributes lost none");
+        assert!(!notes.keys().any(has_some), "who has attributes has its note among them");
     }
 }

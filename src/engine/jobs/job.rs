@@ -145,6 +145,8 @@ const ACTIVE_HELD: u8 = 1 << 4;
 const ACTIVE_GIVEN_BACK: u8 = 1 << 5;
 /// A client of this node fetched it, and nothing has come since by which it is elsewhere.
 const ACTIVE_IN_FLIGHT: u8 = 1 << 6;
+/// Its TTL is over, and it dies of that when its requeue time comes. No other note is made then.
+const ACTIVE_AWAITS_BURIAL: u8 = 1 << 7;
 
 /// Why a job is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -314,6 +316,12 @@ impl Job {
         self.is_active() && self.phase & ACTIVE_IN_FLIGHT != 0
     }
 
+    /// Whether its TTL is over, and it dies of that at its requeue time. Until then it may only be
+    /// acknowledged.
+    pub fn awaits_burial(&self) -> bool {
+        self.phase == JobState::Active.number() | ACTIVE_AWAITS_BURIAL
+    }
+
     /// Whether it waits for a time of its own before it goes to its queue: that of its producer,
     /// or of the client that gave it back.
     pub fn is_delayed(&self) -> bool {
@@ -333,7 +341,10 @@ impl Job {
     /// Whether the job may go to its queue: an active one that has a time for it, and was not
     /// delivered once if that is all there is.
     pub fn may_be_queued(&self) -> bool {
-        self.is_active() && self.requeue_at != MonoMs::NEVER && !self.is_spent()
+        self.is_active()
+            && self.requeue_at != MonoMs::NEVER
+            && !self.is_spent()
+            && !self.awaits_burial()
     }
 
     /// When the holders are warned of the next requeue; `NEVER` when they are not.
@@ -367,6 +378,17 @@ impl Job {
             JobState::Active => self.phase &= !ACTIVE_HELD,
             JobState::Queued => self.phase |= QUEUED_FOR_UNKNOWN_TIME,
             JobState::WaitRepl | JobState::Acked => {}
+        }
+    }
+
+    pub(super) fn note_end_of_ttl(&mut self) {
+        self.set_state(JobState::Active);
+        self.phase |= ACTIVE_AWAITS_BURIAL;
+    }
+
+    pub(super) fn forget_end_of_ttl(&mut self) {
+        if self.awaits_burial() {
+            self.set_state(JobState::Active);
         }
     }
 
@@ -434,6 +456,9 @@ impl Scheduled for Job {
     }
 
     fn due_at(&self) -> MonoMs {
+        if self.awaits_burial() {
+            return self.requeue_at.min(self.warn_at());
+        }
         let next_at = match self.state() {
             JobState::WaitRepl => MonoMs::NEVER,
             JobState::Active | JobState::Queued => self.requeue_at.min(self.warn_at()),

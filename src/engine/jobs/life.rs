@@ -16,6 +16,8 @@ pub enum Nack {
     Yes,
     /// It did, and that is not counted.
     Uncounted,
+    /// It did not: a client wants it queued.
+    Enqueued,
 }
 
 /// Whether the holders of a job are to be sent QUEUED.
@@ -88,11 +90,11 @@ impl Jobs {
             }
             Nack::Uncounted => Announced::Yes,
             Nack::No if was_given_back => Announced::No,
-            Nack::No if job.flags.contains(JobFlags::BROADCAST_QUEUED) => {
+            Nack::No | Nack::Enqueued if job.flags.contains(JobFlags::BROADCAST_QUEUED) => {
                 job.delivery_count = job.delivery_count.saturating_add(1);
                 Announced::Yes
             }
-            Nack::No => {
+            Nack::No | Nack::Enqueued => {
                 job.flags = job.flags.with(JobFlags::BROADCAST_QUEUED);
                 Announced::No
             }
@@ -184,6 +186,30 @@ impl Jobs {
         let job = &mut self.table[r];
         job.flags = job.flags.without(JobFlags::BROADCAST_QUEUED);
         self.wait_until(r, at);
+    }
+
+    /// A job that is due waits for the end of a pause until `at`, and holders are warned then.
+    pub fn wait_for_pause(&mut self, r: JobRef, at: MonoMs) {
+        let job = &mut self.table[r];
+        job.flags = job.flags.with(JobFlags::BROADCAST_WILLQUEUE);
+        self.wait_until(r, at);
+    }
+
+    /// The TTL of an active job is over, and it is buried at `at`; its holders are warned then.
+    pub fn await_burial(&mut self, r: JobRef, at: MonoMs) {
+        let job = &mut self.table[r];
+        assert!(job.is_active(), "a job that waits for its burial has left its queue");
+        job.note_end_of_ttl();
+        job.requeue_at = at;
+        job.flags = job.flags.with(JobFlags::BROADCAST_WILLQUEUE);
+        self.schedule(r);
+    }
+
+    /// An acked job is kept for so many ms beyond the end of its TTL.
+    pub fn outlive(&mut self, r: JobRef, ms: u64) {
+        let job = &mut self.table[r];
+        job.expire_at = job.expire_at.plus_ms(ms);
+        self.schedule(r);
     }
 
     /// An active job will not be queued any more: it stays until its TTL is over.

@@ -18,7 +18,7 @@ use crate::base::glob::{self, Case};
 use super::Engine;
 use super::config::RetryFrom;
 use super::queue::QueueRef;
-pub use word::{Backoff, DEAD_QUEUE_NAME_MAX, PolicyValue, PolicyWord};
+pub use word::{Backoff, PolicyValue, PolicyWord};
 
 /// Most lines there may be: each is compared with the name of each queue.
 const LINES_MAX: usize = 1000;
@@ -170,6 +170,19 @@ impl<'a> PolicyView<'a> {
     pub fn nack_delay(&self) -> Option<Backoff> {
         match self.value(PolicyWord::NackDelay)? {
             PolicyValue::Backoff(backoff) => Some(*backoff),
+            _ => None,
+        }
+    }
+
+    /// Whether the end of the TTL makes a job a dead one.
+    pub fn dies_of_expiry(&self) -> bool {
+        self.value(PolicyWord::OnExpire) == Some(&PolicyValue::Choice("dead"))
+    }
+
+    /// Where dead jobs go.
+    pub fn dead_queue(&self) -> Option<&'a [u8]> {
+        match self.value(PolicyWord::DeadQueue)? {
+            PolicyValue::Name(name) => Some(name),
             _ => None,
         }
     }

@@ -2,10 +2,9 @@
 
 use crate::base::number;
 use crate::base::rng::Rng;
+use crate::proto::job_limits::DEAD_QUEUE_MAX;
 use crate::proto::quoting;
 
-/// Longest name of a dead queue, in bytes: it stands in the records of jobs.
-pub const DEAD_QUEUE_NAME_MAX: usize = 255;
 /// The most that a NACK waits where the policy does not say how much, in seconds: a day.
 const BACKOFF_DEFAULT_MAX_SECS: u32 = 86_400;
 /// The longest time that a job is given by a policy, in seconds.
@@ -94,7 +93,7 @@ impl PolicyWord {
         match self.form() {
             Form::Number { min, max } => format!("{min} to {max}"),
             Form::Backoff => format!("first[:most], each 0 to {TIME_MAX_SECS}"),
-            Form::QueueName => format!("a name of 1 to {DEAD_QUEUE_NAME_MAX} bytes"),
+            Form::QueueName => format!("a name of 1 to {DEAD_QUEUE_MAX} bytes"),
             Form::OneOf(names) => names.join(" or "),
         }
     }
@@ -117,12 +116,10 @@ impl PolicyWord {
                      colon between them, the second one not below the first"
                 )
             }),
-            Form::QueueName if (1..=DEAD_QUEUE_NAME_MAX).contains(&text.len()) => {
+            Form::QueueName if (1..=DEAD_QUEUE_MAX).contains(&text.len()) => {
                 Ok(PolicyValue::Name(text.into()))
             }
-            Form::QueueName => {
-                Err(format!("{name} must be a name of 1 to {DEAD_QUEUE_NAME_MAX} bytes"))
-            }
+            Form::QueueName => Err(format!("{name} must be a name of 1 to {DEAD_QUEUE_MAX} bytes")),
             Form::OneOf(names) => names
                 .iter()
                 .find(|known| known.as_bytes().eq_ignore_ascii_case(text))

@@ -87,9 +87,9 @@ impl MessageFlags {
     pub const INCR_DELIV: Self = Self::of(4);
     /// A NEEDJOBS that stays in force; see [`Abilities::STANDING_ASKS`].
     pub const STANDING: Self = Self::of(8);
-    /// A QUEUED because a client gave the job back, which is not counted; see
-    /// [`Abilities::HOLDS`].
-    pub const GIVEN_BACK: Self = Self::of(16);
+    /// A QUEUED because a client said so, which ends a hold: with [`Self::INCR_DELIV`] for an
+    /// ENQUEUE, alone for a NACK that is not counted; see [`Abilities::HOLDS`].
+    pub const BY_CLIENT: Self = Self::of(16);
     /// A SETACK of a job that was purged and not processed; to nodes with
     /// [`Abilities::ATTRIBUTES`].
     pub const PURGED: Self = Self::of(16);
@@ -102,6 +102,11 @@ impl MessageFlags {
     /// These, and a digest.
     pub const fn with_digest(self, move_digest: u16) -> Self {
         Self { move_digest, ..self }
+    }
+
+    /// These, and others too.
+    pub const fn with(self, others: Self) -> Self {
+        Self { bits: self.bits | others.bits, ..self }
     }
 
     /// Whether all of `flags` are set.

@@ -61,6 +61,19 @@ test('delays and leases', async () => {
     [[queue, id, 'body', 'nacks', 1, 'additional-deliveries', 0]])
 })
 
+test('dead letters', async () => {
+  const queue = 'failing'
+  const id = await client.call('ADDJOB', queue, 'body', 0, 'MAXDELIVERIES', 1, 'DEADQUEUE', 'graves')
+  assert.equal((await client.call('GETJOB', 'FROM', queue)).length, 1)
+  await assert.rejects(client.call('NACK', id, 'DEAD', 'DELAY', 5),
+    /^ReplyError: ERR DELAY and DEAD exclude each other/)
+  assert.equal(await client.call('NACK', id), 1)
+  const [row] = await client.call('GETJOB', 'WITHATTRS', 'FROM', 'graves')
+  assert.deepEqual(row.slice(0, 6), ['graves', id, 'body', 'attrs', [], 'dead'])
+  assert.deepEqual(row[6].slice(0, 4), ['reason', 'max-deliveries', 'queue', queue])
+  assert.equal(await client.call('ACKJOB', id), 1)
+})
+
 test('nothing there is null', async () => {
   assert.equal(await client.call('GETJOB', 'NOHANG', 'FROM', 'empty'), null)
   assert.equal(await client.call('GETJOB', 'TIMEOUT', 20, 'FROM', 'empty'), null)

@@ -69,6 +69,21 @@ for (const RESP of [undefined, 2, 3]) {
         [[held, id, 'body', 'nacks', 1, 'additional-deliveries', 0]])
     })
 
+    await t.test('dead letters', async () => {
+      const failing = `failing-${queue}`
+      const id = await client.sendCommand(['ADDJOB', failing, 'body', '0', 'DEADQUEUE',
+        `graves-${queue}`])
+      assert.equal((await client.sendCommand(['GETJOB', 'FROM', failing])).length, 1)
+      await assert.rejects(client.sendCommand(['NACK', id, 'DEAD', 'SILENT']),
+        /ERR SILENT and DEAD exclude each other/)
+      assert.equal(await client.sendCommand(['NACK', id, 'DEAD', 'REASON', 'no route']), 1)
+      const [row] = await client.sendCommand(['GETJOB', 'WITHATTRS', 'FROM', `graves-${queue}`])
+      assert.deepEqual(row.slice(1, 6), [id, 'body', 'attrs', [], 'dead'])
+      assert.deepEqual(row[6].slice(0, 4), ['reason', 'nack', 'queue', failing])
+      assert.deepEqual(row[6].slice(-2), ['note', 'no route'])
+      assert.equal(await client.sendCommand(['ACKJOB', id]), 1)
+    })
+
     await t.test('nothing there is null', async () => {
       assert.equal(await client.sendCommand(['GETJOB', 'NOHANG', 'FROM', queue]), null)
       assert.equal(await client.sendCommand(['GETJOB', 'TIMEOUT', '20', 'FROM', queue]), null)

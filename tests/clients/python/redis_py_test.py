@@ -90,6 +90,22 @@ class RedisPy(unittest.TestCase):
         fetched = self.client.execute_command("GETJOB", "WITHCOUNTERS", "FROM", self.queue)
         self.assertEqual(fetched[0][3:], [b"nacks", 1, b"additional-deliveries", 0])
 
+    def test_dead_letters(self):
+        execute = self.client.execute_command
+        job_id = execute("ADDJOB", self.queue, b"body", 0, "MAXDELIVERIES", 1)
+        self.assertEqual(len(execute("GETJOB", "FROM", self.queue)), 1)
+        with self.assertRaisesRegex(redis.ResponseError, "^DELAY and DEAD exclude each other$"):
+            execute("NACK", job_id, "DEAD", "DELAY", 5)
+        self.assertEqual(execute("NACK", job_id, "REASON", "no route"), 1)
+        (row,) = execute("GETJOB", "WITHATTRS", "FROM", self.queue + ".dead")
+        self.assertEqual(row[1:5], [job_id, b"body", b"attrs", []])
+        facts = dict(zip(row[6][::2], row[6][1::2]))
+        self.assertEqual(row[5], b"dead")
+        self.assertEqual(facts[b"reason"], b"max-deliveries")
+        self.assertEqual(facts[b"queue"], self.queue.encode())
+        self.assertEqual(facts[b"note"], b"no route")
+        self.assertEqual(execute("ACKJOB", job_id), 1)
+
     def test_every_kind_of_nothing_is_none(self):
         missing = "D-00000000-000000000000000000000000-0000"
         for command in (

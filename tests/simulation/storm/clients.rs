@@ -5,6 +5,7 @@ use disque::engine::config::RetryFrom;
 use disque::proto::reply::Resp;
 use disque::proto::reply_reader::Value;
 
+use super::policies::DEAD_QUEUES;
 use super::rest::know_each_other;
 use super::story::{Adding, Hold, InHand, Wanted};
 use super::{EXPIRY_ERROR_MS, IN_TIME_MS, QUEUES, Storm, Weather, words};
@@ -36,9 +37,10 @@ impl Storm {
         let queue = QUEUES[self.rng.index(QUEUES.len())];
         let (body, attributes) = self.draw_body(n);
         let (priority, priority_words) = self.draw_priority(n);
+        let (limit, limit_options) = self.draw_limit(n, queue);
         let line = format!(
             "ADDJOB {queue} {body} 1500 REPLICATE {replicate} RETRY {retry_secs} \
-             DELAY {delay_secs} TTL {ttl_secs}{}",
+             DELAY {delay_secs} TTL {ttl_secs}{}{limit_options}",
             if is_async { " ASYNC" } else { "" }
         );
         // At level 1 that depends on the others.
@@ -57,6 +59,8 @@ impl Storm {
             promised_at: u64::MAX,
             expires_at: asked_at + ttl_secs * 1000,
             priority,
+            limit,
+            dies_of_expiry: self.policy_on(n, queue).dies_of_expiry,
         };
         let client = self.sim.connect_client(n, Resp::V2);
         self.adding.push(Adding { node: n, client, wanted });
@@ -93,6 +97,7 @@ impl Storm {
                 let count = 1 + self.rng.below(3);
                 let timeout_ms = 1 + self.rng.below(3000);
                 let extras = self.with_attributes(n);
+                let queues = self.queues_of_consumers();
                 let lease = if self.gives_back_on(n) && self.rng.below(4) == 0 {
                     // Where consumers are in time, they are so with their leases too.
                     let is_patient = matches!(self.weather, Weather::Hazy | Weather::Stormy);
@@ -104,7 +109,7 @@ impl Storm {
                     String::new()
                 };
                 let line = format!(
-                    "GETJOB TIMEOUT {timeout_ms} COUNT {count} {extras} {lease}FROM red green"
+                    "GETJOB TIMEOUT {timeout_ms} COUNT {count} {extras} {lease}FROM {queues}"
                 );
                 self.sim.send(n, client, words(&line));
             }
@@ -141,7 +146,7 @@ impl Storm {
             && self.gives_back_on(n)
             && state.as_deref() == Some("active")
             && self.has_time(&job.id);
-        if may_give_back && self.rng.below(8) == 0 {
+        if may_give_back && (self.rng.below(8) == 0 || self.policies.draw_failure()) {
             self.give_back(n, &job.id);
             return;
         }
@@ -196,8 +201,11 @@ impl Storm {
         let secs = 1 + self.rng.below(LONGEST_HOLD_MS as u32 / 1000);
         let may_wait = self.weather != Weather::Fair;
         let backoff_ms = self.backoff_ms(n, &self.stories[id].queue);
+        let dies = self.policies.draw_death();
+        let fails = backoff_ms.is_some() || self.policies.are_used();
         let (command, options, hold_secs) = match self.rng.below(5) {
-            0 if backoff_ms.is_some() => ("NACK", String::new(), 0),
+            _ if dies => ("NACK", "DEAD".into(), 0),
+            0 if fails => ("NACK", String::new(), 0),
             0 => ("NACK", "SILENT".into(), 0),
             1 => ("NACK", format!("SILENT DELAY {secs}"), secs),
             2 if may_wait => ("WORKING", format!("LEASE {secs}"), secs),
@@ -214,6 +222,7 @@ impl Storm {
         let now = self.sim.now_ms;
         let story = self.stories.get_mut(id).expect("it was delivered");
         if !matches!(reply, Some(Value::Error(_))) {
+            story.tries -= usize::from(options.starts_with("SILENT")).min(story.tries);
             match (hold_secs, backoff_ms) {
                 (0, Some((least_ms, most_ms))) if options.is_empty() => {
                     let (until, by) = (now + least_ms, now + most_ms);
@@ -313,12 +322,16 @@ impl Storm {
     }
 
     fn delivered(&mut self, n: usize, queue: &str, id: &[u8], at: u64) {
-        self.check_hold(id, at);
+        if !DEAD_QUEUES.contains(&queue) {
+            self.check_hold(id, at);
+        }
         let copy = self.sim.copy_on(n, id);
         self.check_priorities(id, copy.as_slice());
         let story = self.stories.entry(id.to_vec()).or_default();
         story.delivered_at.push(at);
         story.queue = queue.to_owned();
+        self.check_death(n, queue, id, at);
+        let story = self.stories.get_mut(id).expect("it was added");
         let told = format!("{} at {at}: {story:?}", id.escape_ascii());
         if let Some(wanted) = &story.wanted {
             assert!(at <= wanted.expires_at + EXPIRY_ERROR_MS, "it came after its expiry, {told}");

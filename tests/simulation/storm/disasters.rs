@@ -236,6 +236,7 @@ impl Storm {
             }
         }
         self.run(SETTLED_WITHIN_MS);
+        self.check_places();
         self.healed_at = Some(self.sim.now_ms);
     }
 

@@ -5,7 +5,10 @@ use disque::base::rng::Rng;
 use disque::engine::config::RetryFrom;
 use disque::engine::policy::PolicyLine;
 
-use super::{QUEUES, Storm, words};
+use super::{EXPIRY_ERROR_MS, QUEUES, Storm, Weather, words};
+
+/// Where jobs go that die.
+pub const DEAD_QUEUES: [&str; 3] = ["red.dead", "green.dead", "graves"];
 
 /// Longest wait that a policy gives a NACK, in seconds.
 const LONGEST_BACKOFF_SECS: u32 = 6;
@@ -16,6 +19,11 @@ pub struct Policy {
     /// The first and the longest wait of a NACK without DELAY, in seconds.
     pub nack_delay: Option<(u32, u32)>,
     pub retry_from: Option<RetryFrom>,
+    /// How often a job is delivered; 0 is without end.
+    pub max_deliveries: u16,
+    /// Whether its jobs die when their TTL is over.
+    pub dies_of_expiry: bool,
+    has_graves: bool,
 }
 
 impl Policy {
@@ -25,11 +33,14 @@ impl Policy {
             nack_delay: (rng.below(3) > 0)
                 .then(|| (first, first.max(1 + rng.below(LONGEST_BACKOFF_SECS)))),
             retry_from: [None, Some(RetryFrom::Queue), Some(RetryFrom::Delivery)][rng.index(3)],
+            max_deliveries: [0, 1, 2, 3][rng.index(4)],
+            dies_of_expiry: rng.below(2) == 0,
+            has_graves: rng.below(2) == 0,
         }
     }
 
     fn line(&self, queue: &str) -> String {
-        let mut line = queue.to_owned();
+        let mut line = format!("{queue} max-deliveries {}", self.max_deliveries);
         if let Some((first, most)) = self.nack_delay {
             line += &format!(" nack-delay {first}:{most}");
         }
@@ -38,25 +49,49 @@ impl Policy {
             Some(RetryFrom::Queue) => line += " retry-from queue",
             Some(RetryFrom::Delivery) => line += " retry-from delivery",
         }
+        if self.dies_of_expiry {
+            line += " on-expire dead";
+        }
+        if self.has_graves {
+            line += " dead-queue graves";
+        }
         line
     }
 }
 
 /// The policies of a run, one a queue; in half of the runs there are none.
-#[derive(Debug)]
-pub struct Policies(Option<[Policy; QUEUES.len()]>);
+pub struct Policies {
+    rng: Rng,
+    of_queues: Option<[Policy; QUEUES.len()]>,
+}
 
 impl Policies {
     pub fn draw(mut rng: Rng) -> Self {
         let are_used = rng.below(2) == 0;
-        Self(are_used.then(|| QUEUES.map(|_| Policy::draw(&mut rng))))
+        let of_queues = are_used.then(|| QUEUES.map(|_| Policy::draw(&mut rng)));
+        Self { rng, of_queues }
+    }
+
+    /// Whether jobs may die.
+    pub fn are_used(&self) -> bool {
+        self.of_queues.is_some()
+    }
+
+    /// Whether a consumer fails at a job that it would have acknowledged.
+    pub fn draw_failure(&mut self) -> bool {
+        self.are_used() && self.rng.below(4) == 0
+    }
+
+    /// Whether a consumer has the job die that it is done with.
+    pub fn draw_death(&mut self) -> bool {
+        self.are_used() && self.rng.below(5) == 0
     }
 }
 
 impl Storm {
     /// Gives all nodes but plain ones the policies.
     pub(super) fn set_policies(&mut self) {
-        let Some(policies) = &self.policies.0 else { return };
+        let Some(policies) = &self.policies.of_queues else { return };
         for n in 0..self.sim.nodes.len() {
             if self.sim.network.is_plain(n) {
                 continue;
@@ -75,7 +110,7 @@ impl Storm {
     /// What the policies of a node say of a queue.
     pub(super) fn policy_on(&self, n: usize, queue: &str) -> Policy {
         let at = QUEUES.iter().position(|name| *name == queue);
-        match (&self.policies.0, at) {
+        match (&self.policies.of_queues, at) {
             (Some(policies), Some(at)) if !self.sim.network.is_plain(n) => policies[at],
             _ => Policy::default(),
         }
@@ -86,5 +121,97 @@ impl Storm {
     pub(super) fn backoff_ms(&self, n: usize, queue: &str) -> Option<(u64, u64)> {
         let (first, most) = self.policy_on(n, queue).nack_delay?;
         (first > 0).then(|| (u64::from(first) * 900, u64::from(most) * 1100))
+    }
+
+    /// The limit of a job that is added to a node, and the options that say so: in the place of
+    /// the policy of its queue now and then.
+    pub(super) fn draw_limit(&mut self, n: usize, queue: &str) -> (u16, String) {
+        let limit = self.policy_on(n, queue).max_deliveries;
+        if !self.policies.are_used() || self.sim.network.is_plain(n) {
+            return (limit, String::new());
+        }
+        let rng = &mut self.policies.rng;
+        let mut options = String::new();
+        if rng.below(4) == 0 {
+            options += " DEADQUEUE graves";
+        }
+        if rng.below(4) != 0 {
+            return (limit, options);
+        }
+        let limit = rng.below(4) as u16;
+        (limit, options + &format!(" MAXDELIVERIES {limit}"))
+    }
+
+    /// Where consumers look for jobs.
+    pub(super) fn queues_of_consumers(&self) -> String {
+        let dead: &[&str] = if self.policies.are_used() { &DEAD_QUEUES } else { &[] };
+        [&QUEUES, dead].concat().join(" ")
+    }
+
+    /// Whether nothing goes wrong and no node is in the way that knows nothing of moves.
+    pub(super) fn all_are_able_and_well(&self) -> bool {
+        let mut nodes = 0..self.sim.nodes.len();
+        matches!(self.weather, Weather::Fair | Weather::Hazy)
+            && !nodes.any(|n| self.sim.network.is_plain(n))
+    }
+
+    /// A job came from a queue: one that lives was not delivered too often, one that is dead has
+    /// a reason, and stays where it is.
+    pub(super) fn check_death(&mut self, n: usize, queue: &str, id: &[u8], at: u64) {
+        let is_dead = DEAD_QUEUES.contains(&queue);
+        let copy = self.sim.copy_on(n, id);
+        let all_well = self.all_are_able_and_well();
+        let is_fair = all_well && self.weather == Weather::Fair;
+        let story = self.stories.get_mut(id).expect("it was delivered");
+        let told = format!("{} from {queue} at {at}: {story:?}, {copy:?}", id.escape_ascii());
+        let limit = story.wanted.as_ref().map_or(0, |wanted| usize::from(wanted.limit));
+        if !is_dead {
+            story.tries += 1;
+            let stays_dead = story.died_of.is_none() || !all_well;
+            assert!(stays_dead, "what is dead stays where it is, {told}");
+            let too_often = is_fair && limit > 0 && story.tries > limit;
+            assert!(!too_often, "a job is delivered as often as it may be, {told}");
+            return;
+        }
+        // A node that knows nothing of it has it in a queue of that name, and that is all.
+        let reason = copy.as_ref().and_then(|copy| copy.death_reason());
+        let Some(reason) = reason else {
+            let is_excused = copy.is_none() || !all_well;
+            assert!(is_excused, "who is dead has a reason, {told}");
+            return;
+        };
+        story.hold = None;
+        if let Some(wanted) = &mut story.wanted {
+            // It has the TTL of the dead from now on, which is longer than any run.
+            assert!(
+                reason != "expired" || at + EXPIRY_ERROR_MS >= wanted.expires_at,
+                "nothing expires before its time, {told}"
+            );
+            wanted.expires_at = u64::MAX / 2;
+        }
+        if story.died_of.as_ref().is_some_and(|before| *before == reason) {
+            return;
+        }
+        let is_first = story.died_of.replace(reason.clone()).is_none();
+        assert!(is_first || !all_well, "nothing dies twice, {told}");
+        let was_seen = story.tries > 0 || reason == "expired";
+        assert!(was_seen, "nothing is buried unseen, {told}");
+        if is_fair && reason == "max-deliveries" {
+            assert!(story.tries == limit, "a job dies after its last delivery, {told}");
+        }
+    }
+
+    /// Once all is well those who know of moves have each job in the same queue.
+    pub(super) fn check_places(&mut self) {
+        let copies = self.sim.survey();
+        for (id, copies) in &copies {
+            let mut places = copies
+                .iter()
+                .filter(|copy| copy.is_live() && !self.is_plain_id(&copy.node_id))
+                .map(|copy| &copy.queue);
+            let first = places.next();
+            let agree = places.all(|queue| Some(queue) == first);
+            assert!(agree, "holders agree on the place of {}: {copies:?}", id.escape_ascii());
+        }
     }
 }

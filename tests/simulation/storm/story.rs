@@ -19,6 +19,10 @@ pub struct Wanted {
     pub promised_at: u64,
     pub expires_at: u64,
     pub priority: u8,
+    /// How often it may be delivered; 0 is without end.
+    pub limit: u16,
+    /// Whether it dies when its TTL is over.
+    pub dies_of_expiry: bool,
 }
 
 /// A producer that waits for its ID.
@@ -63,6 +67,10 @@ pub struct Story {
     pub delivered_at: Vec<u64>,
     /// From where it was delivered last.
     pub queue: String,
+    /// Deliveries while it lived, without those of which a consumer said that it had not begun.
+    pub tries: usize,
+    /// Why it is dead.
+    pub died_of: Option<String>,
     /// When a consumer last gave it back or said that it works on it.
     pub put_back_at: u64,
     /// How often a consumer gave it back on purpose, and was answered that it comes again.
@@ -142,6 +150,8 @@ pub struct Tally {
     /// Deliveries of jobs with attributes, and how many of them came without.
     pub with_attributes: usize,
     pub without_theirs: usize,
+    /// Jobs that died.
+    pub died: usize,
 }
 
 impl Tally {
@@ -157,5 +167,6 @@ impl Tally {
         self.late_duplicates += other.late_duplicates;
         self.with_attributes += other.with_attributes;
         self.without_theirs += other.without_theirs;
+        self.died += other.died;
     }
 }
