@@ -14,16 +14,8 @@
 //!          or u8 0, which is padding
 //! ```
 //!
-//! | tag | what it is | value |
-//! |---|---|---|
-//! | 1 | user attribute | u8 length of the name, name, value |
-//! | 2 | limits | |
-//! | 3 | dead-letter facts | |
-//! | 4 | note: why a client gave the job back last | text |
-//! | 5 | move stamp | see [`super::moved`] |
-//! | 6 | checksum, which never leaves the file | see [`super::aof_sum`] |
-//!
-//! The numbers are for good. A tag that is not known here is passed on as it is.
+//! The tags stand in [`super::extensions`]. A user attribute is a u8 with the length of its name, the
+//! name and the value; a note is text. A tag that is not known here is passed on as it is.
 //!
 //! A job with attributes has [`super::job_record::FLAG_HAD_ATTRIBUTES`] in its record. The
 //! C server keeps the flag, and so shows that it lost them. Without it nobody looks for
@@ -35,6 +27,7 @@
 use std::borrow::Cow;
 use std::iter;
 
+use super::extensions::tag;
 use super::reader::{DecodeError, Reader};
 use crate::base::ids::{JobId, NODE_ID_LEN};
 
@@ -51,17 +44,17 @@ pub struct Tag(pub u8);
 
 impl Tag {
     /// A name and a value, given by the job's producer.
-    pub const USER: Self = Self(1);
+    pub const USER: Self = Self(tag::USER);
     /// How often the job may be delivered, and where it goes then.
-    pub const LIMITS: Self = Self(2);
+    pub const LIMITS: Self = Self(tag::LIMITS);
     /// Why the job is dead, or was; see [`super::moved`].
-    pub const FACTS: Self = Self(3);
+    pub const FACTS: Self = Self(tag::FACTS);
     /// Why a client gave the job back last.
-    pub const NOTE: Self = Self(4);
+    pub const NOTE: Self = Self(tag::NOTE);
     /// When the job was last moved to another queue, and by whom.
-    pub const MOVE: Self = Self(5);
+    pub const MOVE: Self = Self(tag::MOVE);
     /// A checksum of the append only file.
-    pub const SUM: Self = Self(6);
+    pub const SUM: Self = Self(tag::SUM);
 }
 
 /// Bytes of the stream in one entry.

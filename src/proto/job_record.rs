@@ -25,6 +25,7 @@
 use std::{iter, slice};
 
 use super::attributes::{self, Attributes, Entry, PIECE_LEN};
+use super::extensions::job_flag;
 use super::reader::{DecodeError, Reader};
 use crate::base::ids::{JobId, NODE_ID_LEN, NodeId};
 use crate::base::limits;
@@ -45,7 +46,7 @@ pub const FLAG_BROADCAST_WILLQUEUE: u8 = 2;
 /// Delivered at least once by the node that holds this copy; never sent to peers.
 pub const FLAG_DELIVERED: u8 = 4;
 /// The job has attributes, or had some that a C server lost; see [`super::attributes`].
-pub const FLAG_HAD_ATTRIBUTES: u8 = 128;
+pub const FLAG_HAD_ATTRIBUTES: u8 = job_flag::HAD_ATTRIBUTES;
 
 /// From the job ID to the deliveries: what every record has.
 const FIXED_LEN: usize = 68;

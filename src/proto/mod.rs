@@ -11,6 +11,7 @@ pub mod aof_record;
 pub mod aof_sum;
 pub mod attributes;
 pub mod bus;
+pub mod extensions;
 pub mod facts;
 pub mod job_limits;
 pub mod job_record;

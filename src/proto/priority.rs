@@ -1,9 +1,11 @@
 //! How urgent a job is, as three of its flags say it.
 
+use super::extensions::job_flag;
+
 /// Bits 8, 16 and 32 of a job's flags: (4 - priority) mod 8. So a job of a C node, which leaves
 /// them alone and passes them on, has the default.
 const FLAGS_SHIFT: u32 = 3;
-const FLAGS_MASK: u8 = 0b11_1000;
+const FLAGS_MASK: u8 = job_flag::PRIORITY;
 
 /// A job's priority within its queue: 1 goes first, 7 last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

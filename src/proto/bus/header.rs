@@ -6,6 +6,7 @@ use std::ops::BitOr;
 
 use crate::base::ids::NodeId;
 use crate::base::limits;
+use crate::proto::extensions::{ability, message_flag};
 use crate::proto::reader::{DecodeError, Reader};
 
 /// How long a header is, and a frame at least.
@@ -86,13 +87,13 @@ impl MessageFlags {
     /// A QUEUED that counts an additional delivery.
     pub const INCR_DELIV: Self = Self::of(4);
     /// A NEEDJOBS that stays in force; see [`Abilities::STANDING_ASKS`].
-    pub const STANDING: Self = Self::of(8);
+    pub const STANDING: Self = Self::of(message_flag::STANDING);
     /// A QUEUED because a client said so, which ends a hold: with [`Self::INCR_DELIV`] for an
     /// ENQUEUE, alone for a NACK that is not counted; see [`Abilities::HOLDS`].
-    pub const BY_CLIENT: Self = Self::of(16);
+    pub const BY_CLIENT: Self = Self::of(message_flag::BY_CLIENT);
     /// A SETACK of a job that was purged and not processed; to nodes with
     /// [`Abilities::ATTRIBUTES`].
-    pub const PURGED: Self = Self::of(16);
+    pub const PURGED: Self = Self::of(message_flag::PURGED);
 
     /// Flags without a digest.
     pub const fn of(bits: u8) -> Self {
@@ -144,18 +145,18 @@ impl Abilities {
     pub const NONE: Self = Self(0);
     /// It keeps a NEEDJOBS with [`MessageFlags::STANDING`], and takes one for 0 jobs as its
     /// end.
-    pub const STANDING_ASKS: Self = Self(1);
+    pub const STANDING_ASKS: Self = Self(ability::STANDING_ASKS);
     /// It keeps the attributes of jobs, and passes them on; and it knows MOVED.
-    pub const ATTRIBUTES: Self = Self(2);
+    pub const ATTRIBUTES: Self = Self(ability::ATTRIBUTES);
     /// It answers QUERY.
-    pub const QUERY: Self = Self(4);
+    pub const QUERY: Self = Self(ability::QUERY);
     /// It says with each heartbeat whether it knows the node that it is sent to, by this bit.
-    pub const KNOWS_RECEIVER: Self = Self(1 << 14);
+    pub const KNOWS_RECEIVER: Self = Self(ability::KNOWS_RECEIVER);
     /// It reads the number of QUEUED and WORKING: for how many seconds the sender holds the job.
-    pub const HOLDS: Self = Self(128);
+    pub const HOLDS: Self = Self(ability::HOLDS);
     /// It says with each heartbeat that its memory is short, by this bit: it gives way to nodes
     /// that have more. Far from the others, whose numbers are given in turn.
-    pub const SHORT_OF_MEMORY: Self = Self(1 << 15);
+    pub const SHORT_OF_MEMORY: Self = Self(ability::SHORT_OF_MEMORY);
 
     /// What this server can do.
     pub const OURS: Self =

@@ -47,6 +47,8 @@ pub const PAUSE_OUT: u32 = 2;
 
 /// The types' numbers on the wire.
 pub(super) mod kind {
+    use crate::proto::extensions::message_type;
+
     pub const PING: u16 = 0;
     pub const PONG: u16 = 1;
     pub const MEET: u16 = 2;
@@ -63,9 +65,9 @@ pub(super) mod kind {
     pub const YOURJOBS: u16 = 13;
     pub const WORKING: u16 = 14;
     pub const PAUSE: u16 = 15;
-    pub const QUERY: u16 = 17;
-    pub const ANSWER: u16 = 18;
-    pub const MOVED: u16 = 21;
+    pub const QUERY: u16 = message_type::QUERY;
+    pub const ANSWER: u16 = message_type::ANSWER;
+    pub const MOVED: u16 = message_type::MOVED;
 }
 
 /// What one node sends another.
