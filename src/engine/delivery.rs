@@ -98,7 +98,6 @@ impl Engine {
         true
     }
 
-    /// A queued job that is in no queue yet goes into its own.
     /// ENQUEUE: a client has an active job queued, unless that would be a delivery too many.
     pub(super) fn enqueue_by_hand(&mut self, r: JobRef) -> bool {
         let job = &self.jobs[r];
@@ -113,6 +112,7 @@ impl Engine {
         self.enqueue(r, nack)
     }
 
+    /// A queued job that is in no queue yet goes into its own.
     pub(super) fn insert_into_queue(&mut self, r: JobRef) {
         let q = self.jobs[r].queue;
         let queue = self.queues.revive(q, self.now.mono);
