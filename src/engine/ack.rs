@@ -53,7 +53,7 @@ pub enum Removed {
 }
 
 impl Engine {
-    /// When a message to other nodes is repeated that was sent so often before, which they have to
+    /// When to repeat a message that was sent so often before, and that other nodes have to
     /// confirm.
     pub(super) fn collect_again_at(&mut self, attempts: u8) -> MonoMs {
         let wait_ms = (COLLECT_AGAIN_MIN_MS << attempts).min(COLLECT_AGAIN_MAX_MS);

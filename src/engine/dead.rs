@@ -138,17 +138,18 @@ impl Engine {
             .unwrap_or_else(|| default_dead_queue(&self.queues[q].name));
         let facts = self.facts_of_death(r, reason, nack);
         let expire_at = self.now.mono.plus_ms(dead_ttl_secs.unwrap_or(DEAD_TTL_SECS) * 1000);
-        log::debug!("{} is dead: {}", self.jobs[r].id, reason.name());
-        self.move_job(
-            r,
-            &Move {
-                queue: &queue,
-                facts: Some(&facts),
-                expire_at: Some(expire_at),
-                priority: None,
-                then: Then::IsQueued,
-            },
-        )
+        let to = Move {
+            queue: &queue,
+            facts: Some(&facts),
+            expire_at: Some(expire_at),
+            priority: None,
+            then: Then::IsQueued,
+        };
+        let is_buried = self.move_job(r, &to);
+        if is_buried {
+            log::debug!("{} is dead: {}", self.jobs[r].id, reason.name());
+        }
+        is_buried
     }
 
     fn facts_of_death(&self, r: JobRef, reason: DeathReason, nack: Nack) -> Vec<u8> {
@@ -226,7 +227,7 @@ impl Engine {
 
 /// How often a job was delivered, as C counts: how often it was queued.
 fn delivery_total(job: &Job) -> u32 {
-    let was_queued = !job.is_delayed() || job.is_given_back();
+    let was_queued = job.flags().contains(JobFlags::BROADCAST_QUEUED) || job.is_given_back();
     u32::from(was_queued) + u32::from(job.nack_count()) + u32::from(job.delivery_count())
 }
 

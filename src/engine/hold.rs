@@ -15,15 +15,15 @@
 //! queue. Only a node that holds answers, so no two nodes put each other off for ever.
 //!
 //! What a client says later ends a hold, on whichever node it says so. A NACK or an ENQUEUE there
-//! ends it in any case. A WORKING ends a lease; a job that waits for its delay waits for that, and at least
-//! for the time of the client that works on it.
+//! ends it in any case. A WORKING ends a lease; a job that waits for its delay waits for that, and
+//! at least for the time of the client that works on it.
 //!
 //! Two nodes may hold one job, since two clients had it or one client speaks to both. A delay
 //! goes before a lease; of two delays that of the node that ranks higher stays, of two leases the
 //! longer one. Who goes on says so, and the other is a holder like all.
 //!
-//! The append only file does not know of holds: after a restart the job comes when its retry is
-//! over.
+//! The records of a job that was never moved do not know of holds: after a restart the job comes
+//! when its retry is over.
 
 use crate::proto::bus::{Abilities, Message, MessageFlags};
 

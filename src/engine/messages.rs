@@ -151,7 +151,7 @@ impl Engine {
         }
         let Some(r) = self.jobs.find(&id) else { return };
         self.jobs.add_may_have(r, from);
-        if self.corrects_place(from, r, flags) {
+        if self.answer_other_move(from, r, flags) {
             return;
         }
         if why == Postponed::Working && self.jobs[r].is_at_most_once() {
@@ -166,7 +166,7 @@ impl Engine {
                 self.jobs.count_delivery(r);
             }
         }
-        if why == Postponed::Queued && self.keeps_from_old_queue(from, r) {
+        if why == Postponed::Queued && self.answer_from_old_queue(from, r) {
             return;
         }
         if self.jobs[r].awaits_burial() {
@@ -182,7 +182,17 @@ impl Engine {
         }
         if why == Postponed::Working {
             self.dequeue(r);
-        } else if self.outranks_me(from, r) {
+            self.postpone(r);
+        } else {
+            self.on_queued_elsewhere(from, r);
+        }
+    }
+
+    /// Another node has a job queued, or had it when it said so: if it is queued here too, the
+    /// node of the higher rank keeps it.
+    pub(super) fn on_queued_elsewhere(&mut self, from: NodeRef, r: JobRef) {
+        let id = self.jobs[r].id;
+        if self.outranks_me(from, r) {
             // Differs from C, where a lent job may so leave all queues.
             if self.jobs[r].is_queued_as_borrowed() {
                 let working = Message::Working { id, hold_secs: 0 };
@@ -196,14 +206,13 @@ impl Engine {
             let queued = Message::Queued { id, hold_secs: 0 };
             self.send_about(r, &[from], MessageFlags::NONE, &queued);
         }
-        if why == Postponed::Queued {
-            self.jobs.note_elsewhere(r);
-        }
+        self.jobs.note_elsewhere(r);
         self.postpone(r);
     }
 
-    /// Which of two nodes that queued the same job keeps it queued. It depends on the
-    /// job, so that no node gets all of the load. C: cluster.c compareNodeIDsByJob.
+    /// Whether another node ranks higher than this one for a job: of two that queued or hold
+    /// it the higher keeps it, and it buries first. The rank depends on the job, so that no node
+    /// gets all of the load. C: cluster.c compareNodeIDsByJob.
     pub(super) fn outranks_me(&self, node: NodeRef, r: JobRef) -> bool {
         let random_part = &self.jobs[r].id.0[11..35];
         let rank = |id: &[u8; 40]| -> [u8; 40] {
@@ -222,7 +231,7 @@ impl Engine {
         if matches!(self.jobs[r].state(), JobState::Active | JobState::Queued) {
             self.jobs.add_may_have(r, from);
         }
-        if self.corrects_place(from, r, flags) || self.keeps_from_old_queue(from, r) {
+        if self.answer_other_move(from, r, flags) || self.answer_from_old_queue(from, r) {
             return;
         }
         if self.jobs[r].is_queued() {

@@ -90,12 +90,13 @@ impl MoveResend {
 impl Engine {
     /// Moves a job, here and on its other holders. Counters begin anew for a job that dies by it, or
     /// was dead. `false`, with nothing done, for a job that waits for copies or is acked, for one
-    /// with RETRY 0 that may have been delivered, and where a record has no room for what it has.
+    /// with RETRY 0 that may have been delivered, for one that is about to die as its TTL is over,
+    /// unless it gets another, and where a record has no room for what the job has.
     pub(super) fn move_job(&mut self, r: JobRef, to: &Move<'_>) -> bool {
-        if !self.may_be_moved(r) {
+        if !self.may_be_moved(r) || (self.jobs[r].awaits_burial() && to.expire_at.is_none()) {
             return false;
         }
-        let stamp = self.next_stamp(r);
+        let Some(stamp) = self.next_stamp(r) else { return false };
         let known = self.jobs.record_attributes(r);
         let begins_anew = to.facts.is_some() || known.facts().is_some();
         let Some(attributes) = self.attributes_of_move(r, stamp, to.facts) else { return false };
@@ -109,6 +110,8 @@ impl Engine {
             nack_count: if begins_anew { 0 } else { job.nack_count() },
             delivery_count: if begins_anew { 0 } else { job.delivery_count() },
         };
+        // One that was never queued goes on waiting for its first time.
+        let is_new = job.is_at_most_once() || (job.is_delayed() && !job.is_held());
         let was_queued = self.dequeue(r);
         self.relocate(r, place);
         match to.then {
@@ -120,7 +123,7 @@ impl Engine {
             }
             Then::IsHeld(secs) => {
                 let at = self.now.mono.plus_ms(u64::from(secs) * 1000);
-                if self.jobs[r].is_at_most_once() {
+                if is_new {
                     self.jobs.wait_as_first(r, at);
                 } else {
                     self.jobs.hold(r, at, HeldFor::Delay);
@@ -140,6 +143,9 @@ impl Engine {
         let Some(value) = self.jobs.record_attributes(r).facts() else { return false };
         let value = value.into_owned();
         let Some(facts) = Facts::decode(&value).filter(wants) else { return false };
+        if facts.origin.is_empty() {
+            return false;
+        }
         if self.queues.find_live(facts.origin).is_some_and(|queue| queue.pause.is_in()) {
             return false;
         }
@@ -164,9 +170,10 @@ impl Engine {
         }
     }
 
-    fn next_stamp(&self, r: JobRef) -> MoveStamp {
+    /// Later than what is known of the job's moves. `None` behind the last stamp that there is.
+    fn next_stamp(&self, r: JobRef) -> Option<MoveStamp> {
         let after = self.jobs.move_stamp(r).map_or(UnixMs(1), |stamp| stamp.at.plus_ms(1));
-        MoveStamp { at: self.now.wall.max(after), by: *self.cluster.my_id() }
+        MoveStamp::new(self.now.wall.max(after), *self.cluster.my_id())
     }
 
     fn attributes_of_move(
@@ -211,8 +218,25 @@ impl Engine {
         }
     }
 
+    /// A job was loaded from the file. What the others know of its last move is not in there: if
+    /// this node made the move, they are told again.
+    pub(super) fn tell_own_move_again(&mut self, id: &JobId) {
+        let Some(r) = self.jobs.find(id) else { return };
+        let is_own = self.jobs.move_stamp(r).is_some_and(|stamp| stamp.by == *self.cluster.my_id());
+        if is_own && !self.jobs[r].is_at_most_once() {
+            let at = self.collect_again_at(0);
+            self.jobs.tell_again(r, at);
+        }
+    }
+
     fn is_untold(&self, r: JobRef, node: NodeRef) -> bool {
-        node != ME && self.cluster.is_known(node) && self.jobs.told(r, node).is_none()
+        let knows_enough = match self.jobs.told(r, node) {
+            Some(Told::Place) => true,
+            // A C node that came back as one that understands more.
+            Some(Told::Holder) => !self.cluster.is_able(node, Abilities::ATTRIBUTES),
+            None => false,
+        };
+        node != ME && self.cluster.is_known(node) && !knows_enough
     }
 
     fn tell_nodes(&mut self, r: JobRef, nodes: &[NodeRef]) {
@@ -246,7 +270,10 @@ impl Engine {
             nacks: job.nack_count(),
             deliveries: job.delivery_count(),
             ttl_secs: u32::try_from(ttl_secs).unwrap_or(u32::MAX),
-            hold_secs: if job.is_held() { self.hold_secs_left(r) } else { 0 },
+            hold_secs: match job.is_held() || job.is_delayed() {
+                true => self.hold_secs_left(r),
+                false => 0,
+            },
             queue: &self.queues[job.queue].name,
             attributes: attributes.as_ref().map(KeptAttributes::as_attributes).unwrap_or_default(),
         };
@@ -322,15 +349,15 @@ impl Engine {
             self.jobs.note_told(r, from, Told::Place);
             self.confirm_copy(from, r);
         }
+        if moved.stamp == known && moved.is_queued && self.jobs[r].is_queued() {
+            // Both queued it: the QUEUED that would have settled this spoke of an earlier move.
+            self.on_queued_elsewhere(from, r);
+        }
     }
 
-    /// A record of a job that is known here. Tells whether it has the job where it is here.
-    pub(super) fn agrees_on_place(
-        &mut self,
-        from: NodeRef,
-        r: JobRef,
-        record: &JobRecord<'_>,
-    ) -> bool {
+    /// Takes over the move in a record of a job that is known here, if it is the later one. Returns
+    /// whether the record knows at least as much as this node.
+    pub(super) fn learn_place(&mut self, from: NodeRef, r: JobRef, record: &JobRecord<'_>) -> bool {
         let known = self.jobs.move_stamp(r);
         let had_attributes = JobFlags(record.flags).contains(JobFlags::HAD_ATTRIBUTES);
         let stamp = if had_attributes { record.attributes.move_stamp() } else { None };
@@ -413,7 +440,12 @@ impl Engine {
 
     /// Whether a message about a job comes from a node that knows of another move of it. Then the
     /// node is told where the job is.
-    pub(super) fn corrects_place(&mut self, from: NodeRef, r: JobRef, flags: MessageFlags) -> bool {
+    pub(super) fn answer_other_move(
+        &mut self,
+        from: NodeRef,
+        r: JobRef,
+        flags: MessageFlags,
+    ) -> bool {
         if flags.move_digest == self.jobs.move_digest(r) {
             return false;
         }
@@ -426,7 +458,7 @@ impl Engine {
 
     /// Whether a C node that queues a job, or is about to, has it in another queue. Then it is
     /// told to wait: the job will come from here.
-    pub(super) fn keeps_from_old_queue(&mut self, from: NodeRef, r: JobRef) -> bool {
+    pub(super) fn answer_from_old_queue(&mut self, from: NodeRef, r: JobRef) -> bool {
         if !self.is_elsewhere_on(from, r) {
             return false;
         }

@@ -251,6 +251,7 @@ impl Engine {
         } else {
             self.register(new);
         }
+        self.tell_own_move_again(&record.id);
     }
 
     /// Damage was passed over in the append only file. The record that an at-most-once job was

@@ -249,7 +249,7 @@ impl Engine {
         }
         let r = match self.jobs.find(&record.id) {
             Some(r) => {
-                let agrees = self.agrees_on_place(from, r, record);
+                let agrees = self.learn_place(from, r, record);
                 self.on_further_record(r, record);
                 if !agrees && self.cluster.is_able(from, Abilities::ATTRIBUTES) {
                     self.send_moved(r, &[from]);

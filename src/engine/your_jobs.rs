@@ -143,13 +143,17 @@ impl Engine {
     /// there is more to lend it is done in a later turn. Returns how many jobs were sent.
     pub(super) fn serve_asks(&mut self, q: QueueRef) -> usize {
         while let Some((node, wanted)) = self.next_ask(q) {
-            if self.cluster.is_linked(node) && self.cluster.is_reachable(node) {
-                let lent = self.lend(q, node, wanted);
+            let lent = match self.cluster.is_reachable(node) {
+                true => self.lend(q, node, wanted),
+                false => 0,
+            };
+            if lent > 0 {
                 if self.next_ask(q).is_some() {
                     self.queues.lend_later(q);
                 }
                 return lent;
             }
+            // It is out of reach, or has these jobs in another queue: it will ask again.
             self.queues[q].asks.forget(node);
         }
         0
@@ -179,6 +183,9 @@ impl Engine {
             jobs.push(r);
         }
         let lent = jobs.len();
+        if lent == 0 {
+            return 0;
+        }
         self.queues[q].asks.sent(to, lent, self.now.mono);
         self.send_your_jobs(to, &jobs);
         for r in jobs {
@@ -203,13 +210,13 @@ impl Engine {
             }
             let r = match self.jobs.find(&record.id) {
                 Some(r) => {
-                    let agrees = self.agrees_on_place(from, r, &record);
+                    let agrees = self.learn_place(from, r, &record);
                     if self.jobs.copy_wait(r).is_some() {
                         continue;
                     }
                     self.on_further_record(r, &record);
                     self.jobs.add_may_have(r, from);
-                    if !agrees && self.refuses_lent(from, r, &record) {
+                    if !agrees && self.answer_outdated_lender(from, r, &record) {
                         continue;
                     }
                     r
@@ -239,10 +246,11 @@ impl Engine {
         }
     }
 
-    /// Whether a job is not queued that a node lends, as it was moved here and the node does not
-    /// know: it is not where the job is wanted. With another node's queue being ours the record was
-    /// made before two moves, or by a C node that got it from here.
-    fn refuses_lent(&mut self, from: NodeRef, r: JobRef, record: &JobRecord<'_>) -> bool {
+    /// A node lent a job without knowing its last move, and is answered with what it lacks.
+    /// Returns whether to leave the job where it is. A record without a stamp that names the queue
+    /// where the job is here is accepted: a C node dropped the stamp, or the job was moved away and
+    /// back since.
+    fn answer_outdated_lender(&mut self, from: NodeRef, r: JobRef, record: &JobRecord<'_>) -> bool {
         let is_able = self.cluster.is_able(from, Abilities::ATTRIBUTES);
         let is_in_ours = *self.queues[self.jobs[r].queue].name == *record.queue;
         if is_able {

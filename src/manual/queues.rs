@@ -132,7 +132,8 @@ pub(super) static COMMANDS: &[Command] = &[
         usages: &[usage(
             IDS,
             "Integer: how many jobs went to their queue. Each counts one more delivery, unless it \
-             had never been queued before.",
+             had never been queued before. One that was delivered as often as its limit allows goes \
+             to the dead queue instead.",
         )],
         errors: &[BAD_ID],
     },
@@ -166,7 +167,7 @@ pub(super) static COMMANDS: &[Command] = &[
             ],
             "Integer: how many jobs were moved, here and on the other nodes that have them. A queued job \
              is queued in the new queue at once; one in work comes there when its retry is over, if it \
-             is not acknowledged. ID, body, age, TTL and counters stay. PRIORITY, 1 to 7, gives the \
+             is not acknowledged. ID, body, age, TTL and counters stay; a dead letter's counters begin at 0. PRIORITY, 1 to 7, gives the \
              jobs another place within the queue, which may be their own. With DELAY they are queued in so many \
              seconds. Jobs that are not known here or acknowledged are left alone, and those with RETRY 0 that \
              were delivered. The options stand behind the IDs, all of which are checked before any job is \
@@ -214,11 +215,11 @@ pub(super) static COMMANDS: &[Command] = &[
                 integer("count").after("COUNT").optional(),
                 text("glob").after("REASON").optional(),
             ],
-            "Integer: how many jobs were moved, of the first COUNT that are queued on this node: 100 \
-             by default, 10,000 at most. Each goes to the queue where it died and gets the TTL that it was \
-             added with; its counters begin anew. REASON takes those that died for a reason: \
+            "Integer: how many of the jobs that are queued on this node were moved, in their order and \
+             up to COUNT: 100 by default, 10,000 at most. Each goes to the queue where it died and gets the TTL that it was \
+             added with; its counters begin anew. REASON takes those whose cause of death matches: \
              max-deliveries, nack or expired. Jobs that did not die are passed over, and those \
-             whose queue is paused for input.",
+             whose queue is paused for input or has a name of more than 255 bytes.",
         )],
         errors: &[SYNTAX, COUNT_OF_JOBS],
     },

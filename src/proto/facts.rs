@@ -16,7 +16,8 @@
 use super::reader::Reader;
 use crate::base::time::UnixMs;
 
-/// Longest name of a queue whose jobs may die, in bytes.
+/// Longest name of a queue that facts keep, in bytes. Of a longer one they have no name, and the job
+/// is not redriven.
 pub const ORIGIN_MAX: usize = 255;
 
 const IN_FORCE: u8 = 0;

@@ -38,10 +38,18 @@ pub struct MoveStamp {
     pub by: NodeId,
 }
 
+/// The last time that a stamp may have, so that there are later ones for a clock that is wrong.
+const STAMP_AT_MAX: UnixMs = UnixMs(1 << 62);
+
 const REST_IS_LOST: u8 = 1;
 const STAMP_LEN: usize = 1 + 8 + 40;
 
 impl MoveStamp {
+    /// `None` for a time that no move has: 0, which is no move, or one that ends the order.
+    pub fn new(at: UnixMs, by: NodeId) -> Option<Self> {
+        (UnixMs(1)..=STAMP_AT_MAX).contains(&at).then_some(Self { at, by })
+    }
+
     /// 16 bits by which nodes notice that they know different moves; never 0, which is no move.
     pub fn digest(&self) -> u16 {
         // FNV-1a, folded.
@@ -65,7 +73,7 @@ impl MoveStamp {
         let mut reader = Reader::new(value);
         let rest = if reader.u8().ok()? & REST_IS_LOST != 0 { Rest::Lost } else { Rest::Known };
         let at = UnixMs(reader.u64_le().ok()?);
-        Some((Self { at, by: reader.node_id().ok()? }, rest))
+        Some((Self::new(at, reader.node_id().ok()?)?, rest))
     }
 }
 
@@ -179,10 +187,14 @@ impl<'a> Moved<'a> {
     pub(super) fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let id = reader.job_id()?;
         let (at, by) = (UnixMs(reader.u64_be()?), reader.node_id()?);
+        let stamp = MoveStamp::new(at, by);
+        if stamp.is_none() && at.0 > 0 {
+            return Err(DecodeError::TooLong);
+        }
         let said = reader.u8()?;
         Ok(Self {
             id,
-            stamp: (at.0 > 0).then_some(MoveStamp { at, by }),
+            stamp,
             is_queued: said & IS_QUEUED != 0,
             is_lease: said & IS_LEASE != 0,
             flags: reader.u8()?,
@@ -192,7 +204,7 @@ impl<'a> Moved<'a> {
             hold_secs: reader.u32_be()?,
             queue: {
                 let len = usize::try_from(reader.u32_be()?).map_err(|_| DecodeError::TooLong)?;
-                if len > limits::BULK_MAX {
+                if len > limits::QUEUE_NAME_MAX {
                     return Err(DecodeError::TooLong);
                 }
                 reader.take(len)?

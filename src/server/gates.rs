@@ -64,7 +64,9 @@ impl Server {
         // Differs from C, which refuses all that writes: consumers must be able to drain a
         // node whose disk is full.
         if let Some(error) = self.persistence.write_error()
-            && (command.flags.contains(Flags::DENYOOM) || command.name == "ping")
+            && (command.flags.contains(Flags::DENYOOM)
+                || rewrites_jobs(command)
+                || command.name == "ping")
         {
             let text = format!("MISCONF Errors writing to the AOF file: {error}");
             return self.refuse(call, text);
@@ -100,7 +102,17 @@ fn name_as_sent(call: &Call<'_>, name_at: usize) -> Vec<u8> {
 /// Whether this is a NACK that has jobs die: their place is taken already, and it is how jobs
 /// that fail again and again are got out of the way.
 fn gives_up_jobs(command: &Command, call: &Call<'_>) -> bool {
-    // The options stand behind the IDs; before the word, or behind it, may be REASON and its text.
-    let tail = call.args.from(call.args.len().saturating_sub(3));
-    command.name == "nack" && tail.iter().any(|word| word.eq_ignore_ascii_case(b"dead"))
+    // The options stand behind the IDs; before the word, or behind it, may be REASON and its text,
+    // which may be the same word.
+    let tail = call.args.from(call.args.len().saturating_sub(4));
+    let is = |word: &[u8], name: &[u8]| word.eq_ignore_ascii_case(name);
+    let mut pairs = tail.iter().zip(tail.iter().skip(1));
+    command.name == "nack"
+        && pairs.any(|(before, word)| is(word, b"dead") && !is(before, b"reason"))
+}
+
+/// Whether a command writes whole jobs to the append only file, though it adds none: while the file
+/// cannot be written, its records would fill the memory.
+fn rewrites_jobs(command: &Command) -> bool {
+    matches!(command.name, "movejob" | "qmove" | "qredrive")
 }

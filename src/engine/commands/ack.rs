@@ -1,7 +1,7 @@
 //! ACKJOB and FASTACK, and the shape that all commands with a list of IDs share.
 
 use crate::base::ids::JobId;
-use crate::base::limits::COMMAND_SLICE;
+use crate::base::limits::{COMMAND_SLICE, SLICE_BYTES};
 use crate::engine::Engine;
 use crate::engine::ack::{NewlyAcked, Removed};
 use crate::engine::arguments::Arguments;
@@ -69,12 +69,13 @@ pub(super) fn for_each_id_as<'a, T: Copy>(
     };
     let options = parse(Arguments::new(call.args, first + so_far.len))?;
     let end = so_far.len.min(so_far.done + COMMAND_SLICE);
-    for index in so_far.done..end {
-        let id = JobId::parse(&ids[index]).ok_or(CommandError::BadId)?;
+    let written_max = engine.out.aof.len() + SLICE_BYTES;
+    while so_far.done < end && engine.out.aof.len() < written_max {
+        let id = JobId::parse(&ids[so_far.done]).ok_or(CommandError::BadId)?;
         so_far.count += i64::from(act(engine, &id, options));
+        so_far.done += 1;
     }
-    if end < so_far.len {
-        so_far.done = end;
+    if so_far.done < so_far.len {
         engine.long_commands.insert(call.client, LongCommand::Ids(so_far));
         return Ok(Outcome::Again);
     }

@@ -54,7 +54,7 @@ pub fn find(name: &[u8]) -> Option<&'static EngineCommand> {
 /// A command that is not finished.
 pub enum LongCommand {
     Ids(ack::Ids),
-    Queued(moves::Queued),
+    OfQueue(moves::QueueWalk),
     GetJob(getjob::GetJob),
     Scan(scan::Scan),
     Peek(queue::Peek),

@@ -1,17 +1,15 @@
 //! Commands that move jobs between queues, and empty queues: MOVEJOB, QMOVE, QREDRIVE, QPURGE.
 
-use std::collections::VecDeque;
-
 use crate::base::glob::{Case, matches};
 use crate::base::ids::JobId;
-use crate::base::limits::COMMAND_SLICE;
+use crate::base::limits::{COMMAND_SLICE, SLICE_BYTES};
 use crate::base::number::parse_i64;
 use crate::engine::Engine;
 use crate::engine::ack::NewlyAcked;
 use crate::engine::arguments::{Arguments, is, queue_name};
 use crate::engine::command::{Call, CommandResult, EngineCommand, Outcome, row};
 use crate::engine::error::CommandError;
-use crate::engine::jobs::JobRef;
+use crate::engine::jobs::{JobRef, rank_of};
 use crate::engine::moves::{Move, Then};
 use crate::proto::facts::Facts;
 use crate::proto::priority::Priority;
@@ -75,8 +73,8 @@ impl MoveOptions {
     }
 }
 
-/// QMOVE source target [COUNT n] -> integer: how many of the first n jobs that are queued on this
-/// node were moved, in their order. n is 100, and 10,000 at most. -PAUSED where the target takes no
+/// QMOVE source target [COUNT n] -> integer: how many of the jobs that are queued on this node were
+/// moved, in their order, up to n. n is 100, and 10,000 at most. -PAUSED where the target takes no
 /// jobs.
 pub fn qmove(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     let (source, target) = (&call.args[1], queue_name(&call.args[2])?);
@@ -94,8 +92,8 @@ pub fn qmove(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     })
 }
 
-/// QREDRIVE dead-queue [COUNT n] [REASON glob] -> integer: how many of the first n jobs that are
-/// queued on this node went back to the queues where they died, with the TTL that they were
+/// QREDRIVE dead-queue [COUNT n] [REASON glob] -> integer: how many of the jobs that are queued on
+/// this node, up to n, went back to the queues where they died, with the TTL that they were
 /// added with. Jobs that did not die are passed over, and those of queues that take no jobs, and of
 /// another reason than REASON: max-deliveries, nack or expired.
 pub fn qredrive(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
@@ -110,7 +108,7 @@ pub fn qredrive(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     })
 }
 
-/// QPURGE queue [COUNT n] -> integer: how many of the first n jobs that are queued on this node
+/// QPURGE queue [COUNT n] -> integer: how many of the jobs that are queued on this node, up to n,
 /// were acknowledged, so that no copy of them comes back.
 pub fn qpurge(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     let options = QueueOptions::parse(Arguments::new(call.args, 2), Takes::Count)?;
@@ -148,49 +146,69 @@ impl<'a> QueueOptions<'a> {
     }
 }
 
-/// Does something to the first jobs of the queue that the first argument names, in their order and
-/// in slices, and answers for how many it was true. They are chosen when the command begins; one that
-/// has left the queue when its turn comes is passed over.
+/// Does something to the jobs of the queue that the first argument names, in their order and in
+/// slices, until it was true of `wanted` jobs, and answers for how many it was. Jobs that come into
+/// the queue meanwhile may be passed over: as many are visited as were there at the beginning.
 fn for_each_queued(
     engine: &mut Engine,
     call: &Call<'_>,
-    count: usize,
+    wanted: usize,
     mut act: impl FnMut(&mut Engine, JobRef) -> bool,
 ) -> CommandResult {
     let name = &call.args[1];
-    let mut so_far = match engine.long_commands.remove(&call.client) {
-        Some(LongCommand::Queued(so_far)) => so_far,
-        _ => Queued { ids: engine.first_ids(name, count), count: 0 },
+    let mut walk = match engine.long_commands.remove(&call.client) {
+        Some(LongCommand::OfQueue(walk)) => walk,
+        _ => {
+            let len = engine.queues.find_live(name).map_or(0, |queue| queue.jobs.len());
+            QueueWalk { last: None, left: len, done: 0 }
+        }
     };
-    let slice = so_far.ids.len().min(COMMAND_SLICE);
-    for id in so_far.ids.drain(..slice) {
-        let r = engine.jobs.find(&id).filter(|r| {
-            let job = &engine.jobs[*r];
-            job.is_queued() && *engine.queues[job.queue].name == *name
-        });
-        so_far.count += i64::from(r.is_some_and(|r| act(engine, r)));
+    let slice_len = walk.left.min(COMMAND_SLICE);
+    let slice = engine.queued_behind(name, walk.last, slice_len);
+    if slice.len() < slice_len {
+        // Others have left the queue.
+        walk.left = slice.len();
     }
-    if so_far.ids.is_empty() {
-        engine.reply(call.client, call.resp).integer(so_far.count);
+    let written_max = engine.out.aof.len() + SLICE_BYTES;
+    for r in slice {
+        if walk.done == wanted || engine.out.aof.len() >= written_max {
+            break;
+        }
+        let job = &engine.jobs[r];
+        walk.last = Some((job.priority(), (job.ctime, job.id)));
+        walk.left -= 1;
+        walk.done += usize::from(act(engine, r));
+    }
+    if walk.left == 0 || walk.done == wanted {
+        let count = i64::try_from(walk.done).unwrap_or(i64::MAX);
+        engine.reply(call.client, call.resp).integer(count);
         return Ok(Outcome::Done);
     }
-    engine.long_commands.insert(call.client, LongCommand::Queued(so_far));
+    engine.long_commands.insert(call.client, LongCommand::OfQueue(walk));
     Ok(Outcome::Again)
 }
 
+/// Where a job stands in its queue.
+type QueuePosition = (Priority, (u64, JobId));
+
 /// How far a command on the jobs of a queue has come.
 #[derive(Debug)]
-pub struct Queued {
-    /// Those that are left.
-    ids: VecDeque<JobId>,
+pub struct QueueWalk {
+    /// The job that was visited last.
+    last: Option<QueuePosition>,
+    /// How many are still to be visited.
+    left: usize,
     /// What will be answered.
-    count: i64,
+    done: usize,
 }
 
 impl Engine {
-    fn first_ids(&self, name: &[u8], count: usize) -> VecDeque<JobId> {
-        let jobs = self.queues.find_live(name).map(|queue| queue.jobs.iter().take(count));
-        jobs.into_iter().flatten().map(|r| self.jobs[r].id).collect()
+    /// Up to `count` jobs of a queue, in their order, behind a position.
+    fn queued_behind(&self, name: &[u8], last: Option<QueuePosition>, count: usize) -> Vec<JobRef> {
+        let Some(queue) = self.queues.find_live(name) else { return Vec::new() };
+        let Some((priority, key)) = last else { return queue.jobs.iter().take(count).collect() };
+        let from = queue.jobs.iter_from(self.jobs.table(), rank_of(priority), key.0, &key);
+        from.filter(|r| self.jobs[*r].id != key.1).take(count).collect()
     }
 
     /// Refuses a queue that takes no jobs.

@@ -26,6 +26,12 @@ enum Fate {
     Dead,
 }
 
+impl Fate {
+    fn counted(self) -> Nack {
+        if self == Self::Unbegun { Nack::Uncounted } else { Nack::Yes }
+    }
+}
+
 /// What a NACK asks for beside.
 #[derive(Clone, Copy)]
 struct NackOptions<'a> {
@@ -51,7 +57,8 @@ impl Engine {
     fn nack(&mut self, id: &JobId, options: NackOptions<'_>) -> bool {
         let Some(r) = self.find_active(id) else { return false };
         if self.jobs[r].awaits_burial() {
-            return self.bury(r, DeathReason::Expired, Nack::Yes);
+            self.note_reason(r, options);
+            return self.bury(r, DeathReason::Expired, options.fate.counted());
         }
         let death = match options.fate {
             Fate::Dead => Some(DeathReason::Nack),
@@ -69,7 +76,7 @@ impl Engine {
             (None, Fate::Failed | Fate::Dead) => self.nack_delay_ms(r),
             (None, Fate::Unbegun) => 0,
         };
-        let nack = if options.fate == Fate::Unbegun { Nack::Uncounted } else { Nack::Yes };
+        let nack = options.fate.counted();
         let goes_back = match wait_ms {
             0 => self.enqueue(r, nack),
             ms => self.hold_after_nack(r, ms, nack),

@@ -16,9 +16,11 @@
 //! A job that ADDJOB promised without delay, or that YOURJOBS brought, passes through Active into
 //! its queue. One that a planned restart loads begins as Queued. A queued job whose retry is over stays
 //! queued and gets its next time. An ACKJOB or SETACK ends a wait for copies as if they were
-//! there. The end of the TTL, DELJOB and FASTACK remove a job from every state.
+//! there. DELJOB and FASTACK remove a job from every state, and so does the end of the TTL, unless
+//! the job dies of it ([`crate::engine::dead`]): then it is active until its burial. A move keeps
+//! the state, or makes it Queued or Active; a death is a move.
 //!
-//! What of a job never changes may be read as it is. All else changes only by the calls of
+//! What of a job never changes may be read as it is, and its queue. All else changes only by the calls of
 //! [`super::Jobs`], in which a job's state, its times, its flags and its place in the schedule
 //! change together. A job is scheduled for the earliest time at which something must be done
 //! about it, [`Scheduled::due_at`], which is derived from the other fields.
@@ -326,6 +328,7 @@ impl Job {
     /// or of the client that gave it back.
     pub fn is_delayed(&self) -> bool {
         self.may_be_queued()
+            && !self.is_in_flight()
             && (!self.flags.contains(JobFlags::BROADCAST_QUEUED) || self.is_given_back())
     }
 

@@ -162,7 +162,7 @@ impl Jobs {
         self.schedule(r);
     }
 
-    /// This node holds an active job until `at`, and holders are warned then.
+    /// This node holds an active job until `at`, and holders are warned before.
     pub fn hold(&mut self, r: JobRef, at: MonoMs, why: HeldFor) {
         let job = &mut self.table[r];
         assert!(job.is_active(), "an active job is held");
@@ -188,14 +188,14 @@ impl Jobs {
         self.wait_until(r, at);
     }
 
-    /// A job that is due waits for the end of a pause until `at`, and holders are warned then.
+    /// A job that is due waits for the end of a pause until `at`, and holders are warned before.
     pub fn wait_for_pause(&mut self, r: JobRef, at: MonoMs) {
         let job = &mut self.table[r];
         job.flags = job.flags.with(JobFlags::BROADCAST_WILLQUEUE);
         self.wait_until(r, at);
     }
 
-    /// The TTL of an active job is over, and it is buried at `at`; its holders are warned then.
+    /// The TTL of an active job is over, and it is buried at `at`; its holders are warned before.
     pub fn await_burial(&mut self, r: JobRef, at: MonoMs) {
         let job = &mut self.table[r];
         assert!(job.is_active(), "a job that waits for its burial has left its queue");

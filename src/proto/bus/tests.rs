@@ -320,7 +320,7 @@ fn any_message() -> impl Strategy<Value = Message<'static>> {
         })
     };
     let stamp = || {
-        (1u64.., any::<[u8; 20]>())
+        (1..=1_u64 << 62, any::<[u8; 20]>())
             .prop_map(|(at, by)| MoveStamp { at: UnixMs(at), by: NodeId::from_random(by) })
     };
     let moved = || {

@@ -531,10 +531,11 @@ pub static SECTIONS: &[DirectiveGroup] = &[
                  without DELAY: nack-delay, the seconds that a job waits after its first one; they \
                  double with each, up to those behind a colon (a day without them), and are a tenth \
                  more or less. For jobs that fail for good: max-deliveries, after how many \
-                 deliveries a job that fails again goes to the dead-queue (by default the queue's name \
-                 and .dead), 0 being no limit; dead-ttl, its TTL from then on, in seconds (a week); and \
-                 on-expire, what the end of the TTL does, drop (the default) or dead. retry-from has the place of the directive. There may be up to 1000 \
-                 lines; for each word that one counts which is the last of those that \
+                 deliveries a job is dead if the last fails, and goes to the dead-queue (by default \
+                 the queue's name and .dead), 0 being no limit; dead-ttl, its TTL from then on, \
+                 in seconds (a week); and on-expire, what the end of the TTL does, drop (the \
+                 default) or dead. retry-from has the place of the directive. There may be up to \
+                 1000 lines; for each word that one counts which is the last of those that \
                  match and have it. A later line for the same glob takes the place of the first, \
                  and one without words takes it away. CONFIG SET takes such lines and changes those \
                  of their globs, CONFIG GET shows all, QPOLICY what holds for a queue. Other nodes \
