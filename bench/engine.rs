@@ -32,6 +32,8 @@ const ATTRIBUTES: &[&[u8]] = &[
     b"type",
     b"mail.welcome",
 ];
+/// All priorities, one after another.
+const PRIORITIES: [&[u8]; 7] = [b"1", b"2", b"3", b"4", b"5", b"6", b"7"];
 /// Commands between two drains of the replies, as in a turn with 50 clients of depth 16.
 const DRAIN_EVERY: usize = 800;
 
@@ -90,23 +92,28 @@ fn measure(
 fn main() {
     let count = std::env::args().find_map(|word| word.parse().ok()).unwrap_or(1_000_000);
     let config = EngineConfig::default();
-    run(count, "", &[], config.clone(), Storage::Off, None);
-    run(count, ", kept", &[], config.clone(), Storage::Works, None);
-    run(count, ", two attributes", ATTRIBUTES, config.clone(), Storage::Off, None);
-    run(count, ", kept, attributes", ATTRIBUTES, config.clone(), Storage::Works, None);
+    run(count, "", &[&[]], config.clone(), Storage::Off, None);
+    let of_one: &[&[u8]] = &[b"PRIORITY", b"4"];
+    run(count, ", one priority", &[of_one], config.clone(), Storage::Off, None);
+    let of_seven = PRIORITIES.map(|priority| [&b"PRIORITY"[..], priority]);
+    let of_seven: Vec<&[&[u8]]> = of_seven.iter().map(|words| &words[..]).collect();
+    run(count, ", seven priorities", &of_seven, config.clone(), Storage::Off, None);
+    run(count, ", kept", &[&[]], config.clone(), Storage::Works, None);
+    run(count, ", two attributes", &[ATTRIBUTES], config.clone(), Storage::Off, None);
+    run(count, ", kept, attributes", &[ATTRIBUTES], config.clone(), Storage::Works, None);
     run_failing(count, "", &config, Storage::Off);
     run_failing(count, ", kept", &config, Storage::Works);
     let config = EngineConfig { aof_sums: SumPlace::Yes, ..config };
     let sums = SumWriter::new(Rng::from_seed([2; 32]), FileEnd::default());
-    run(count, ", kept with sums", &[], config, Storage::Works, Some(sums));
+    run(count, ", kept with sums", &[&[]], config, Storage::Works, Some(sums));
 }
 
-/// Adds, fetches and acknowledges jobs with these attributes, which are fetched too; with the append only file on, its records are made
-/// and not written.
+/// Adds, fetches and acknowledges jobs with one of these options each, in turn, whose attributes
+/// are fetched too; with the append only file on, its records are made and not written.
 fn run(
     count: usize,
     how: &str,
-    attributes: &[&[u8]],
+    options: &[&[&[u8]]],
     config: EngineConfig,
     storage: Storage,
     mut file: Option<SumWriter>,
@@ -118,14 +125,16 @@ fn run(
     };
     let before = memory::used();
     let add: &[&[u8]] = &[b"ADDJOB", b"q", &BODY, b"0"];
-    let add = request(&[add, attributes].concat());
-    let replies = measure(&mut engine, "addjob", vec![add; count]);
+    let adds: Vec<Vec<u8>> =
+        options.iter().map(|options| request(&[add, *options].concat())).collect();
+    let requests = adds.iter().cycle().take(count).cloned().collect();
+    let replies = measure(&mut engine, "addjob", requests);
     let per_job = (memory::used() - before - replies.capacity()) as f64 / count as f64;
     println!("{per_job:>27.1} bytes a job, its body included");
     let ids: Vec<Vec<u8>> = replies.chunks(43).map(|line| line[1..41].to_vec()).collect();
     let get: &[&[u8]] = &[b"GETJOB", b"NOHANG", b"WITHATTRS", b"FROM", b"q"];
     let without: &[&[u8]] = &[b"GETJOB", b"NOHANG", b"FROM", b"q"];
-    let get = request(if attributes.is_empty() { without } else { get });
+    let get = request(if options == [ATTRIBUTES] { get } else { without });
     measure(&mut engine, "getjob", vec![get; count]);
     measure(&mut engine, "ackjob", ids.iter().map(|id| request(&[b"ACKJOB", id])).collect());
     assert_eq!(engine.job_count(), 0, "every job was acknowledged");

@@ -390,7 +390,7 @@ fn answers_with_attributes() {
 }
 
 #[test]
-fn questions() {
+fn questions_and_offers() {
     let header = Header {
         sender: NodeId([b'a'; 40]),
         ip: None,
@@ -401,7 +401,8 @@ fn questions() {
         reserved: Header::announce(None, Abilities::OURS),
     };
     let query = Query { token: 77, kind: QueryKind::ATTRIBUTES, payload: &[b'D'; 80] };
-    for message in [Message::Query(query), Message::Answer(query)] {
+    let offer = Message::Offer { queue: b"queue", number: bus::join_priority(1, 77) };
+    for message in [Message::Query(query), Message::Answer(query), offer] {
         let mut frame = Vec::new();
         bus::encode(&mut frame, &header, &message);
         fuzz_both_ways(&frame, |_, mut copy| check_frame(&mut copy));

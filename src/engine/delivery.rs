@@ -27,6 +27,7 @@
 //! An at-most-once job has one copy, which is queued once. It leaves the append only file
 //! before it leaves the server, lest a restart deliver it again.
 
+use crate::base::ranked::Ranked as _;
 use crate::base::time::MonoMs;
 use crate::proto::bus::{Abilities, Message, MessageFlags};
 use crate::proto::facts::DeathReason;
@@ -45,8 +46,10 @@ use super::queue::QueueRef;
 pub(super) enum Taker {
     /// A client, which may say for how long it is to have the job.
     Client { lease_secs: Option<u32> },
-    /// A node that the job is lent to.
+    /// A node that the job is lent to, where a client waits for it.
     Node(NodeRef),
+    /// A node that it is lent to because jobs there are worse. It may wait there.
+    NodeWithWorse(NodeRef),
 }
 
 impl Engine {
@@ -120,6 +123,10 @@ impl Engine {
         queue.jobs_in += 1;
         queue.jobs.insert(self.jobs.table(), r);
         self.queues.mark_ready(q);
+        let rank = self.jobs[r].rank();
+        if rank < Job::COMMON {
+            self.note_urgent(q, rank);
+        }
     }
 
     /// Takes a job out of its queue without delivering it; `false` when it is not queued.
@@ -152,22 +159,52 @@ impl Engine {
     /// Takes the first job of a queue for delivery, here or on another node. An
     /// at-most-once job leaves the append only file before it leaves the server.
     pub(super) fn fetch(&mut self, q: QueueRef, taker: Taker) -> Option<JobRef> {
-        let first = match taker {
-            Taker::Client { .. } => None,
-            // Behind the jobs that this node has in another queue.
-            Taker::Node(node) => self.first_to_lend(q, node)?,
+        let r = match taker {
+            Taker::Client { .. } => self.queues[q].live_mut()?.jobs.pop_first()?,
+            Taker::Node(node) | Taker::NodeWithWorse(node) => {
+                // Behind the jobs that this node has in another queue.
+                match self.first_to_lend(q, node)? {
+                    None => self.queues[q].live_mut()?.jobs.pop_first()?,
+                    Some(r) => {
+                        self.fetch_this(q, r, taker);
+                        return Some(r);
+                    }
+                }
+            }
         };
-        let table = self.jobs.table();
-        let queue = self.queues[q].live_mut()?;
-        let r = match first {
-            None => queue.jobs.pop_first()?,
-            Some(r) => queue.jobs.remove(table, r).then_some(r)?,
-        };
+        self.hand_out(q, r, taker);
+        Some(r)
+    }
+
+    /// As [`Engine::fetch`], for a job of the queue that need not be the first.
+    pub(super) fn fetch_this(&mut self, q: QueueRef, r: JobRef, taker: Taker) {
+        let queue = self.queues[q].live_mut().expect("a queued job's queue is live");
+        let was_there = queue.jobs.remove(self.jobs.table(), r);
+        assert!(was_there, "a queued job is in its queue");
+        self.hand_out(q, r, taker);
+    }
+
+    /// What a fetch is beside taking the job out of its queue.
+    fn hand_out(&mut self, q: QueueRef, r: JobRef, taker: Taker) {
+        let entry = &mut self.queues[q];
+        let has_urgent = entry.urgent.is_some();
+        let queue = entry.live_mut().expect("a queued job's queue is live");
         queue.accessed_at = self.now.mono;
         queue.jobs_out += 1;
-        if (self.config.retry_from == RetryFrom::Delivery || !self.config.policies.is_empty())
+        if matches!(taker, Taker::Client { .. }) {
+            queue.served_at = Some(self.now.mono);
+            if has_urgent {
+                self.note_taken(q);
+            }
+        }
+        // What waits on in another queue would be queued here again meanwhile.
+        let is_queued_anew = matches!(taker, Taker::NodeWithWorse(_));
+        let may_count_anew = is_queued_anew
+            || self.config.retry_from == RetryFrom::Delivery
+            || !self.config.policies.is_empty();
+        if may_count_anew
             && self.jobs[r].waited_long(self.now.mono)
-            && self.retry_from(q) == RetryFrom::Delivery
+            && (is_queued_anew || self.retry_from(q) == RetryFrom::Delivery)
             && !matches!(taker, Taker::Client { lease_secs: Some(_) })
         {
             self.deliver_anew(r, taker);
@@ -179,7 +216,6 @@ impl Engine {
         } else if let Taker::Client { lease_secs: Some(secs) } = taker {
             self.lease(r, secs);
         }
-        Some(r)
     }
 
     /// What the retries of a queue's jobs count from.
@@ -191,7 +227,7 @@ impl Engine {
     fn hand_over(&mut self, r: JobRef, taker: Taker) {
         match taker {
             Taker::Client { .. } => self.jobs.deliver(r),
-            Taker::Node(_) => self.jobs.lend(r),
+            Taker::Node(_) | Taker::NodeWithWorse(_) => self.jobs.lend(r),
         }
     }
 
@@ -205,7 +241,9 @@ impl Engine {
             Taker::Client { .. } => (None, Message::Working { id, hold_secs: 0 }),
             // The borrower may have lent the job on to one of these already: WORKING would take it
             // out of that queue.
-            Taker::Node(borrower) => (Some(borrower), Message::Queued { id, hold_secs: 0 }),
+            Taker::Node(borrower) | Taker::NodeWithWorse(borrower) => {
+                (Some(borrower), Message::Queued { id, hold_secs: 0 })
+            }
         };
         let is_told = |node: &NodeRef| borrower != Some(*node);
         let told: Vec<NodeRef> = self.jobs.may_have(r).iter().copied().filter(is_told).collect();

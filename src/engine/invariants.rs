@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use crate::base::ranked::Ranked as _;
+
 use super::Engine;
 use super::blocked::Wait;
+use super::jobs::Job;
 use super::queue::QueueRef;
 
 impl Engine {
@@ -54,6 +57,13 @@ impl Engine {
                 (queue.waiters.is_empty() && !queue.imports.is_asking()) || self.blocked.visits(q),
                 "a queue that is waited or asked for is visited in turn"
             );
+            let has_urgent = (0..Job::COMMON).any(|rank| queue.jobs.len_of(rank) > 0);
+            let due_at = entry.urgent.as_ref().and_then(|urgent| urgent.due_at());
+            assert!(
+                !has_urgent || queue.pause.is_out() || due_at.is_some(),
+                "urgent jobs that wait are offered"
+            );
+            assert!(due_at.is_none_or(|at| self.offers.contains(at, q)), "a time is kept twice");
             let key = |r| (self.jobs[r].priority(), self.jobs[r].ctime, self.jobs[r].id);
             let keys: Vec<_> = queue.jobs.iter().map(key).collect();
             assert!(keys.is_sorted(), "a queue is in order");

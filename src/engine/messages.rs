@@ -97,7 +97,11 @@ impl Engine {
             Message::DelJob(id) => {
                 self.delete(id);
             }
+            Message::NeedJobs { queue, count } if flags.contains(MessageFlags::BETTER_ONLY) => {
+                self.on_ask_for_better(from, queue, *count);
+            }
             Message::NeedJobs { queue, count } => self.on_need_jobs(from, queue, *count, flags),
+            Message::Offer { queue, number } => self.on_offer(from, queue, *number),
             Message::YourJobs(jobs) => self.on_your_jobs(from, *jobs),
             Message::Pause { queue, flags } => {
                 self.set_pause(queue, Pause::NONE.with(Pause(*flags)))

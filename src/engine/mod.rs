@@ -17,6 +17,7 @@
 //! | [`replication`] | a job on enough nodes before its producer gets its ID |
 //! | [`ack`], [`ack_only`], [`ack_resend`] | acknowledgement and collection |
 //! | [`need_jobs`], [`your_jobs`] | jobs asked of other nodes, and lent to them |
+//! | [`offers`] | urgent jobs offered to nodes that have less urgent ones |
 //! | [`messages`] | how a message of another node becomes a call |
 //! | [`memory`], `flush` | what is given up when memory is short, or because it was asked for |
 //! | `attributes` | attributes that were lost on a job's way, and come back |
@@ -52,6 +53,7 @@ pub mod messages;
 mod moves;
 pub mod need_jobs;
 pub mod node_set;
+pub mod offers;
 pub mod outbox;
 pub mod policy;
 mod queries;
@@ -85,6 +87,7 @@ use dead::ExpiredWhileDown;
 use error::CommandError;
 use jobs::{JobRef, Jobs};
 use moves::MoveResend;
+use offers::Offers;
 use outbox::{ConnectToken, Outbox};
 use queries::Queries;
 use queue::Queues;
@@ -123,6 +126,7 @@ pub struct Engine {
     blocked: Blocked,
     cluster: Cluster,
     queries: Queries,
+    offers: Offers,
     /// When nodes may be asked for attributes that were lost.
     ask_for_attributes_at: MonoMs,
     timers: TimerTable,
@@ -159,6 +163,7 @@ impl Engine {
             queues: Queues::new(queue_key),
             blocked: Blocked::default(),
             queries: Queries::default(),
+            offers: Offers::default(),
             ask_for_attributes_at: now.mono,
             timers: TimerTable::new(now.mono),
             long_commands: BTreeMap::new(),
@@ -308,6 +313,7 @@ impl Engine {
             .min(ask_at)
             .min(self.jobs.first_to_tell().map_or(MonoMs::NEVER, |(at, _)| at))
             .min(self.queries.next_at())
+            .min(self.offers.next_at())
             .min(self.attributes_asked_at())
     }
 
@@ -368,7 +374,7 @@ impl Engine {
             } else if let Some((_, r)) = self.jobs.first_ask().filter(|(at, _)| *at <= now) {
                 budget -= 1;
                 self.replicate_again(r);
-            } else if self.queries.drop_one_over(now) {
+            } else if self.queries.drop_one_over(now) || self.offer_some() {
                 budget -= 1;
             } else if self.attributes_asked_at() <= now {
                 budget -= 1;

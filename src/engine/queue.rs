@@ -18,6 +18,7 @@ use super::Engine;
 use super::blocked::WaitOrder;
 use super::jobs::Job;
 use super::need_jobs::Imports;
+use super::offers::Urgent;
 use super::policy::KeptPolicy;
 use super::your_jobs::Asks;
 
@@ -31,6 +32,8 @@ pub struct QueueEntry {
     live: Option<Box<Queue>>,
     /// Other nodes that want jobs of this queue.
     pub asks: Asks,
+    /// Its urgent jobs, here and elsewhere, as long as there are some.
+    pub urgent: Option<Box<Urgent>>,
 }
 
 /// A queue that somebody uses.
@@ -39,6 +42,8 @@ pub struct Queue {
     pub jobs: RankedRefs<Job>,
     pub created_at: MonoMs,
     pub accessed_at: MonoMs,
+    /// When a client last fetched a job.
+    pub served_at: Option<MonoMs>,
     pub jobs_in: u64,
     pub jobs_out: u64,
     pub pause: Pause,
@@ -89,6 +94,7 @@ impl Queue {
             jobs: RankedRefs::default(),
             created_at: now,
             accessed_at: now,
+            served_at: None,
             jobs_in: 0,
             jobs_out: 0,
             pause: Pause::NONE,
@@ -117,8 +123,13 @@ impl QueueEntry {
         self.live.as_deref_mut()
     }
 
+    /// The queue and what is known of its urgent jobs, where there are both.
+    pub fn live_and_urgent(&mut self) -> Option<(&Queue, &mut Urgent)> {
+        Some((self.live.as_deref()?, self.urgent.as_deref_mut()?))
+    }
+
     fn is_unused(&self) -> bool {
-        self.jobs == 0 && self.live.is_none() && self.asks.is_empty()
+        self.jobs == 0 && self.live.is_none() && self.asks.is_empty() && self.urgent.is_none()
     }
 }
 
@@ -181,6 +192,7 @@ impl Queues {
             jobs: 0,
             live: None,
             asks: Asks::default(),
+            urgent: None,
         });
         self.index.insert(hash, q);
         q
@@ -212,6 +224,15 @@ impl Queues {
             self.live_count += 1;
         }
         entry.live.get_or_insert_with(|| Box::new(Queue::new(now)))
+    }
+
+    /// Forgets what is known of urgent jobs of a queue, when it is out of date.
+    pub fn drop_urgent(&mut self, q: QueueRef, now: MonoMs) {
+        let entry = &mut self.table[q];
+        if entry.urgent.as_mut().is_some_and(|urgent| urgent.drop_expired(now)) {
+            entry.urgent = None;
+            self.drop_unused(q);
+        }
     }
 
     /// Drops an entry that nothing uses any longer.
@@ -319,6 +340,9 @@ impl Queues {
             self.idle_cursor = q.slot() + 1;
             let entry = &mut self.table[q];
             entry.asks.drop_expired(now);
+            if entry.urgent.as_mut().is_some_and(|urgent| urgent.drop_expired(now)) {
+                entry.urgent = None;
+            }
             let is_idle = entry.live().is_none_or(|queue| {
                 queue.is_disposable() && now.ms_since(queue.accessed_at) > idle_ms
             });
@@ -376,6 +400,7 @@ impl Engine {
         let q = self.queues.open(name, self.now.mono);
         self.queues.revive(q, self.now.mono).pause = pause;
         self.queues.mark_ready(q);
+        self.see_to_urgent_now(q);
     }
 }
 

@@ -18,6 +18,7 @@
 use std::collections::BTreeMap;
 
 use crate::base::limits::JOBS_PER_MESSAGE_MAX;
+use crate::base::ranked::Ranked as _;
 use crate::base::time::MonoMs;
 use crate::proto::bus::{Abilities, Message, MessageFlags, YourJobs};
 use crate::proto::job_record::JobRecord;
@@ -33,7 +34,7 @@ pub const ASK_VALID_MS: u64 = 30_000;
 /// So many jobs are passed over that may not be lent to a node, before it gets none.
 const PASSED_OVER_MAX: usize = 100;
 /// No further job goes into a YOURJOBS once its bodies have this many bytes.
-const LENT_BYTES_MAX: usize = 4 * 1024 * 1024;
+pub(super) const LENT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The nodes that want jobs of a queue.
 #[derive(Debug, Default)]
@@ -133,9 +134,9 @@ impl Engine {
         }
     }
 
-    /// A name that is known here only because a node asked for it; not when memory is
+    /// A name that is known here only because of what a node wants or offers; not when memory is
     /// short.
-    fn queue_to_ask_for(&mut self, name: &[u8]) -> Option<QueueRef> {
+    pub(super) fn queue_to_ask_for(&mut self, name: &[u8]) -> Option<QueueRef> {
         (self.memory_level == 0).then(|| self.queues.entry(name))
     }
 
@@ -174,19 +175,28 @@ impl Engine {
         if !self.cluster.is_linked(to) {
             return 0;
         }
-        let name_len = self.queues[q].name.len();
         let mut jobs = Vec::new();
         let mut bytes = 0;
         while jobs.len() < count && bytes < LENT_BYTES_MAX {
             let Some(r) = self.fetch(q, Taker::Node(to)) else { break };
-            bytes += name_len + self.jobs[r].body.len();
+            bytes += self.lent_bytes(r);
             jobs.push(r);
         }
-        let lent = jobs.len();
-        if lent == 0 {
+        if jobs.is_empty() {
             return 0;
         }
-        self.queues[q].asks.sent(to, lent, self.now.mono);
+        self.queues[q].asks.sent(to, jobs.len(), self.now.mono);
+        self.send_lent(to, jobs)
+    }
+
+    /// What a job adds to a YOURJOBS, about, in bytes.
+    pub(super) fn lent_bytes(&self, r: JobRef) -> usize {
+        self.queues[self.jobs[r].queue].name.len() + self.jobs[r].body.len()
+    }
+
+    /// Sends jobs that were fetched for a node. Returns how many.
+    pub(super) fn send_lent(&mut self, to: NodeRef, jobs: Vec<JobRef>) -> usize {
+        let lent = jobs.len();
         self.send_your_jobs(to, &jobs);
         for r in jobs {
             if self.jobs[r].is_at_most_once() {
@@ -236,8 +246,11 @@ impl Engine {
                 self.jobs.wait_as_first(r, self.now.mono);
             }
             if self.enqueue(r, Nack::No) {
-                let queue = self.queues.revive(self.jobs[r].queue, self.now.mono);
-                queue.imports.count(self.now.mono, from);
+                let (q, rank) = (self.jobs[r].queue, self.jobs[r].rank());
+                // What was offered does not show that clients here want more than there is.
+                if !self.came_by_offer(q, rank, from) {
+                    self.queues.revive(q, self.now.mono).imports.count(self.now.mono, from);
+                }
             }
             if self.jobs[r].is_queued() {
                 let of_able = self.cluster.is_able(from, Abilities::HOLDS);

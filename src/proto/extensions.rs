@@ -34,7 +34,7 @@
 //! | STANDING | 8 | NEEDJOBS |
 //! | BY_CLIENT | 16 | QUEUED |
 //! | PURGED | 16 | SETACK |
-//! | PRIORITY_ONLY | 16 | NEEDJOBS |
+//! | BETTER_ONLY | 16 | NEEDJOBS |
 //! | | bytes 1 and 2 | the digest of a move, on QUEUED, WORKING and WILLQUEUE |
 //!
 //! | flag of a job | bit | |
@@ -57,6 +57,7 @@ pub mod ability {
     pub const STANDING_ASKS: u16 = 1;
     pub const ATTRIBUTES: u16 = 2;
     pub const QUERY: u16 = 4;
+    pub const OFFER: u16 = 8;
     pub const HOLDS: u16 = 128;
     pub const KNOWS_RECEIVER: u16 = 1 << 14;
     pub const SHORT_OF_MEMORY: u16 = 1 << 15;
@@ -66,6 +67,7 @@ pub mod ability {
 pub mod message_type {
     pub const QUERY: u16 = 17;
     pub const ANSWER: u16 = 18;
+    pub const OFFER: u16 = 19;
     pub const MOVED: u16 = 21;
 }
 
@@ -74,6 +76,7 @@ pub mod message_flag {
     pub const STANDING: u8 = 8;
     pub const BY_CLIENT: u8 = 16;
     pub const PURGED: u8 = 16;
+    pub const BETTER_ONLY: u8 = 16;
 }
 
 /// Bits of a job's flags.

@@ -10,7 +10,7 @@
 //! again, and `mishaps` befall disks; `membership` has what nodes know of each other, `asks`
 //! what they ask of each other for long, `recorded` messages of C nodes, `attributes` what comes
 //! back that these lost; `storm` draws a whole cluster and its disasters; `scale` measures large
-//! ones; `model` compares a node with simple models, and `policies` those of queues. `digest`
+//! ones; `urgent` has bulk work everywhere and urgent jobs anywhere; `model` compares a node with simple models, and `policies` those of queues. `digest`
 //! compares the runs of all seeds with those of another version.
 
 mod asks;
@@ -35,6 +35,7 @@ mod script;
 mod storage;
 mod storm;
 mod survey;
+mod urgent;
 mod workload;
 
 use digest::Digest;
@@ -108,6 +109,30 @@ fn a_cluster_keeps_its_promises() {
     assert!(!enough || sum.windy_early * 1000 <= sum.windy_holds, "held jobs wait: {sum:?}");
     assert!(!enough || sum.died * 100 >= sum.promised, "some jobs fail: {sum:?}");
     assert!(!enough || sum.late_duplicates * 3 <= seeds().count(), "acks are kept: {sum:?}");
+}
+
+/// Whatever work nodes have of their own: while an urgent job waits on an able node for more than a
+/// tenth of a second, no client of an able node gets one that is not; but for one in ten thousand,
+/// where there are more urgent jobs than clients can take.
+#[test]
+fn urgent_jobs_go_first_in_the_whole_cluster() {
+    let mut digest = Digest::new("urgent");
+    let (mut waits_ms, mut judged, mut passed_over) = (Vec::new(), 0, Vec::new());
+    for seed in seeds() {
+        let tally = naming(seed, || urgent::run(seed));
+        waits_ms.extend(tally.waits_ms);
+        judged += tally.judged;
+        passed_over
+            .extend(tally.passed_over.into_iter().map(|what| format!("seed {seed}: {what}")));
+        digest.note(seed, tally.trace);
+    }
+    digest.finish();
+    println!("{} of {judged} went in front of urgent jobs: {passed_over:#?}", passed_over.len());
+    let enough = seeds().count() >= 100;
+    assert!(!enough || passed_over.len() * 10_000 <= judged, "urgent jobs go first");
+    waits_ms.sort_unstable();
+    let [half, most] = [50, 99].map(|percent| waits_ms.get(waits_ms.len() * percent / 100));
+    println!("urgent jobs, where they are few, wait for {half:?} ms, and 99 of 100 for {most:?}");
 }
 
 /// A hundred nodes find each other, a dead one and each other again in bounded time, and are

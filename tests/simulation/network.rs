@@ -95,7 +95,10 @@ fn plain(frame: Vec<u8>) -> Vec<u8> {
 /// Panics when a frame is one that C nodes do not know.
 fn assert_plain(frame: &[u8]) {
     let (header, message) = bus::decode(frame).expect("engines send whole frames");
-    let is_known = !matches!(message, Message::Query(_) | Message::Answer(_) | Message::Moved(_));
+    let is_known = !matches!(
+        message,
+        Message::Query(_) | Message::Answer(_) | Message::Offer { .. } | Message::Moved(_)
+    );
     assert!(is_known, "C nodes know no such message: {message:?}");
     assert_eq!(
         header.message_flags.bits & !C_FLAGS.bits,

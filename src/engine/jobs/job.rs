@@ -295,6 +295,16 @@ impl Job {
                 || self.requeue_at.ms_since(now) <= 3 * quarter_ms)
     }
 
+    /// For how long it has been queued here, in ms, give or take the jitter of its retry; `None`
+    /// where that is not known.
+    pub fn queued_for_ms(&self, now: MonoMs) -> Option<u64> {
+        let is_known = self.is_queued()
+            && !self.is_at_most_once()
+            && self.phase & QUEUED_FOR_UNKNOWN_TIME == 0;
+        let left_ms = self.requeue_at.ms_since(now);
+        is_known.then(|| (u64::from(self.retry_secs) * 1000).saturating_sub(left_ms))
+    }
+
     /// Whether this node holds it until its requeue time.
     pub fn is_held(&self) -> bool {
         self.is_active() && self.phase & ACTIVE_HELD != 0

@@ -94,6 +94,9 @@ impl MessageFlags {
     /// A SETACK of a job that was purged and not processed; to nodes with
     /// [`Abilities::ATTRIBUTES`].
     pub const PURGED: Self = Self::of(message_flag::PURGED);
+    /// A NEEDJOBS that wants jobs only that are better than those of its sender; see
+    /// [`Abilities::OFFER`].
+    pub const BETTER_ONLY: Self = Self::of(message_flag::BETTER_ONLY);
 
     /// Flags without a digest.
     pub const fn of(bits: u8) -> Self {
@@ -150,6 +153,9 @@ impl Abilities {
     pub const ATTRIBUTES: Self = Self(ability::ATTRIBUTES);
     /// It answers QUERY.
     pub const QUERY: Self = Self(ability::QUERY);
+    /// It remembers an OFFER, and lends what a NEEDJOBS with [`MessageFlags::BETTER_ONLY`] asks
+    /// for.
+    pub const OFFER: Self = Self(ability::OFFER);
     /// It says with each heartbeat whether it knows the node that it is sent to, by this bit.
     pub const KNOWS_RECEIVER: Self = Self(ability::KNOWS_RECEIVER);
     /// It reads the number of QUEUED and WORKING: for how many seconds the sender holds the job.
@@ -159,8 +165,11 @@ impl Abilities {
     pub const SHORT_OF_MEMORY: Self = Self(ability::SHORT_OF_MEMORY);
 
     /// What this server can do.
-    pub const OURS: Self =
-        Self::STANDING_ASKS.with(Self::ATTRIBUTES).with(Self::QUERY).with(Self::HOLDS);
+    pub const OURS: Self = Self::STANDING_ASKS
+        .with(Self::ATTRIBUTES)
+        .with(Self::QUERY)
+        .with(Self::OFFER)
+        .with(Self::HOLDS);
 
     /// These, and others too.
     pub const fn with(self, others: Self) -> Self {

@@ -1,4 +1,4 @@
-//! The cluster bus: one frame, one message, sixteen kinds of them, and three that only able
+//! The cluster bus: one frame, one message, sixteen kinds of them, and four that only able
 //! nodes know.
 //!
 //! ```text
@@ -8,7 +8,7 @@
 //! REPLJOB YOURJOBS    number of jobs u32, bytes of them u32, job records
 //! QUERY ANSWER        token u64, kind u16, payload up to the end
 //! MOVED               see [`super::moved`]
-//! NEEDJOBS PAUSE      number u32, length of the queue's name u32, name
+//! NEEDJOBS PAUSE OFFER  number u32, length of the queue's name u32, name
 //! all others          job ID, number u32
 //! ```
 //!
@@ -67,6 +67,7 @@ pub(super) mod kind {
     pub const PAUSE: u16 = 15;
     pub const QUERY: u16 = message_type::QUERY;
     pub const ANSWER: u16 = message_type::ANSWER;
+    pub const OFFER: u16 = message_type::OFFER;
     pub const MOVED: u16 = message_type::MOVED;
 }
 
@@ -118,7 +119,12 @@ pub enum Message<'a> {
     /// Remove the job.
     DelJob(JobId),
     /// I have consumers for this queue: send so many jobs.
-    NeedJobs { queue: &'a [u8], count: u32 },
+    NeedJobs {
+        queue: &'a [u8],
+        /// With [`MessageFlags::BETTER_ONLY`] the priority of the jobs that its sender has, and the
+        /// count, see [`split_priority`].
+        count: u32,
+    },
     /// Here are jobs you asked for; put them in their queue.
     YourJobs(YourJobs<'a>),
     /// A consumer here is still at work on the job; or, with a number, I hold it for so many
@@ -136,6 +142,12 @@ pub enum Message<'a> {
     },
     /// A question, to a node with [`Abilities::QUERY`].
     Query(Query<'a>),
+    /// I have jobs of this queue for which nobody comes, to a node with [`Abilities::OFFER`].
+    Offer {
+        queue: &'a [u8],
+        /// The best priority of these, and how many there are, see [`split_priority`].
+        number: u32,
+    },
     /// What a node answers, under the token and the kind of the question.
     Answer(Query<'a>),
     /// The job was moved to another queue; to a node with [`Abilities::ATTRIBUTES`].
@@ -189,6 +201,10 @@ pub fn decode(frame: &[u8]) -> Result<(Header, Message<'_>), DecodeError> {
         kind::PAUSE => {
             let (flags, queue) = decode_queue(&mut reader)?;
             Message::Pause { queue, flags }
+        }
+        kind::OFFER => {
+            let (number, queue) = decode_queue(&mut reader)?;
+            Message::Offer { queue, number }
         }
         kind::QUERY => Message::Query(Query::decode(&mut reader)?),
         kind::ANSWER => Message::Answer(Query::decode(&mut reader)?),
@@ -246,6 +262,20 @@ impl<'a> Query<'a> {
     }
 }
 
+/// The number of an OFFER, or of a NEEDJOBS with [`MessageFlags::BETTER_ONLY`]: a priority in the
+/// upper half, a count of jobs, at its maximum if it is more, in the lower.
+pub fn join_priority(priority: u16, count: usize) -> u32 {
+    let [a, b] = priority.to_be_bytes();
+    let [c, d] = u16::try_from(count).unwrap_or(u16::MAX).to_be_bytes();
+    u32::from_be_bytes([a, b, c, d])
+}
+
+/// The priority and the count of such a number.
+pub fn split_priority(number: u32) -> (u16, usize) {
+    let [a, b, c, d] = number.to_be_bytes();
+    (u16::from_be_bytes([a, b]), usize::from(u16::from_be_bytes([c, d])))
+}
+
 /// Appends a frame. Gossip and jobs that are not bytes yet have ways of their own, without
 /// a copy between: [`encode_gossip`], [`encode_repl_job`] and [`JobsFrame`].
 pub fn encode(out: &mut Vec<u8>, header: &Header, message: &Message<'_>) {
@@ -286,6 +316,7 @@ pub fn encode(out: &mut Vec<u8>, header: &Header, message: &Message<'_>) {
             encode_queue(out, header, kind::NEEDJOBS, count, queue);
         }
         Message::Pause { queue, flags } => encode_queue(out, header, kind::PAUSE, flags, queue),
+        Message::Offer { queue, number } => encode_queue(out, header, kind::OFFER, number, queue),
         Message::Query(query) => query.encode(out, header, kind::QUERY),
         Message::Answer(answer) => answer.encode(out, header, kind::ANSWER),
         Message::Moved(moved) => moved.encode(out, header),

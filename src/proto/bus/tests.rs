@@ -92,6 +92,7 @@ fn describe(header: &Header, message: &Message<'_>) -> String {
         Message::Working { id, hold_secs } => ("WORKING", job(id, *hold_secs)),
         Message::NeedJobs { queue: name, count } => ("NEEDJOBS", queue(name, *count)),
         Message::Pause { queue: name, flags } => ("PAUSE", queue(name, *flags)),
+        Message::Offer { queue: name, number } => ("OFFER", queue(name, *number)),
         Message::Query(query) => ("QUERY", format!("{query:?}")),
         Message::Answer(answer) => ("ANSWER", format!("{answer:?}")),
         Message::Moved(moved) => ("MOVED", format!("{moved:?}")),
@@ -356,6 +357,7 @@ fn any_message() -> impl Strategy<Value = Message<'static>> {
         (id(), any::<u32>()).prop_map(|(id, hold_secs)| Message::Working { id, hold_secs }),
         (name(), any::<u32>()).prop_map(|(queue, count)| Message::NeedJobs { queue, count }),
         (name(), any::<u32>()).prop_map(|(queue, flags)| Message::Pause { queue, flags }),
+        (name(), any::<u32>()).prop_map(|(queue, number)| Message::Offer { queue, number }),
         query().prop_map(Message::Query),
         query().prop_map(Message::Answer),
         moved().prop_map(Message::Moved),
@@ -382,4 +384,11 @@ proptest! {
         encode(&mut frame, &header, &message);
         prop_assert_eq!(decode(&frame), Ok((header, message)));
     }
+}
+
+#[test]
+fn a_number_has_a_priority_and_a_count() {
+    assert_eq!(join_priority(3, 258), 0x0003_0102);
+    assert_eq!(split_priority(0x0003_0102), (3, 258));
+    assert_eq!(split_priority(join_priority(u16::MAX, usize::MAX)), (u16::MAX, 65_535));
 }

@@ -286,6 +286,7 @@ impl Storm {
                     self.check_row(n, &row);
                     let Value::Bulk(queue) = &row[0] else { panic!("a queue is a bulk: {row:?}") };
                     self.delivered(n, &String::from_utf8_lossy(queue), id, at);
+                    self.note_delivery(n, at, &row);
                 }
             }
         }

@@ -232,7 +232,11 @@ impl Storm {
     }
 
     fn run(&mut self, ms: u64) {
-        self.sim.run_for(ms);
+        if self.watches_urgent() {
+            self.run_watched(ms);
+        } else {
+            self.sim.run_for(ms);
+        }
         self.collect();
     }
 

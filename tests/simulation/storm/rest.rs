@@ -96,7 +96,11 @@ impl Storm {
             }
             let waits = copies.iter().any(Copy::is_queued);
             let late_ms = story.is_due_by().map_or(0, |by| now.saturating_sub(by));
-            assert!(waits || late_ms <= REQUEUE_ERROR_MS, "a due job is queued, {told}");
+            let is_under_way = self.is_under_way(id, waits);
+            assert!(
+                waits || is_under_way || late_ms <= REQUEUE_ERROR_MS,
+                "a due job is queued, {told}"
+            );
             if !waits || waits_twice(copies) || !know_each_other(copies) {
                 self.rest.waiting.remove(id);
                 continue;
