@@ -85,7 +85,7 @@ use commands::LongCommand;
 use config::EngineConfig;
 use dead::ExpiredWhileDown;
 use error::CommandError;
-use jobs::{JobRef, Jobs};
+use jobs::{JobCounts, JobRef, Jobs};
 use moves::MoveResend;
 use offers::Offers;
 use outbox::{ConnectToken, Outbox};
@@ -334,6 +334,13 @@ impl Engine {
     /// INFO: records_expired_while_down.
     pub fn expired_while_down_count(&self) -> usize {
         self.expired_while_down.count()
+    }
+
+    /// How many of them are in which situation; acks without a job are acked. INFO: jobs_queued
+    /// and so on.
+    pub fn job_counts(&self) -> JobCounts {
+        let counts = self.jobs.counts();
+        JobCounts { acked: counts.acked + self.ack_only.len(), ..counts }
     }
 
     /// INFO: registered_queues.

@@ -37,7 +37,7 @@ const SECTIONS: [InfoSection; 9] = [
     ("Server", server),
     ("Clients", clients),
     ("Memory", memory),
-    ("Jobs", |text, server| text.line("registered_jobs", server.engine.job_count())),
+    ("Jobs", jobs),
     ("Queues", |text, server| text.line("registered_queues", server.engine.queue_count())),
     ("Persistence", persistence),
     ("Stats", stats),
@@ -126,6 +126,17 @@ fn memory(text: &mut Text, server: &Server) {
     text.hundredths("mem_fragmentation_ratio", resident as f64 / used.max(1) as f64);
     text.line("mem_allocator", ALLOCATOR);
     text.line("used_memory_unfinished_input", server.unfinished.bytes());
+}
+
+fn jobs(text: &mut Text, server: &Server) {
+    let counts = server.engine.job_counts();
+    text.line("registered_jobs", server.engine.job_count());
+    text.line("jobs_queued", counts.queued);
+    text.line("jobs_in_flight", counts.in_flight);
+    text.line("jobs_delayed", counts.delayed);
+    text.line("jobs_passive", counts.passive);
+    text.line("jobs_acked", counts.acked);
+    text.line("jobs_wait_repl", counts.wait_repl);
 }
 
 fn persistence(text: &mut Text, server: &Server) {

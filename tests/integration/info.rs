@@ -40,7 +40,11 @@ fn every_section_has_its_fields_in_order() {
              used_memory_peak_human mem_fragmentation_ratio mem_allocator \
              used_memory_unfinished_input",
         ),
-        ("jobs", "registered_jobs"),
+        (
+            "jobs",
+            "registered_jobs jobs_queued jobs_in_flight jobs_delayed jobs_passive jobs_acked \
+             jobs_wait_repl",
+        ),
         ("queues", "registered_queues"),
         (
             "persistence",

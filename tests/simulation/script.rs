@@ -20,6 +20,7 @@
 //! > stat A q len pause         chosen fields of QSTAT
 //! > id A <job1>                an ID with its random part left out
 //! > count A                    what INFO counts
+//! > situations A               how many jobs are in which situation
 //! > aof A                      the records written since this was last asked
 //! ```
 //!
@@ -168,6 +169,10 @@ impl Player {
                 let (jobs, queues) = (engine.job_count(), engine.queue_count());
                 answer =
                     format!("jobs {jobs} queues {queues} blocked {}\n", engine.blocked_count());
+            }
+            "situations" => {
+                let counts = self.sim.nodes[node_of(&word(1))].engine.job_counts();
+                answer = format!("{counts:?}\n");
             }
             "aof" => answer = self.new_records(node_of(&word(1))),
             "memory" => self.sim.set_memory_level(node_of(&word(1)), number(2) as u8),

@@ -6,6 +6,7 @@
 
 use crate::base::time::MonoMs;
 
+use super::counts::Situation;
 use super::{CopyWait, HeldFor, Job, JobFlags, JobRef, JobState, Jobs, NewJob};
 use crate::engine::node_set::NodeRef;
 
@@ -32,6 +33,7 @@ impl Jobs {
     pub fn insert(&mut self, new: NewJob) -> JobRef {
         let (job, attributes) = Job::new(new);
         let r = self.register(job, attributes);
+        self.counts.add(self.table[r].queue, self.table[r].situation());
         self.wheel.insert(&mut self.table, r);
         r
     }
@@ -42,6 +44,7 @@ impl Jobs {
         let (mut job, attributes) = Job::new(new);
         job.flags = job.flags.with(JobFlags::BROADCAST_QUEUED);
         enter_queue(&mut job, retry_at);
+        self.counts.add(job.queue, Situation::Queued);
         let r = self.register(job, attributes);
         self.wheel.insert(&mut self.table, r);
         r
@@ -53,6 +56,7 @@ impl Jobs {
         let r = self.register(job, attributes);
         let wait = self.copy_waits.begin(r, wait);
         self.table[r].set_copy_wait(wait);
+        self.counts.add(self.table[r].queue, Situation::WaitRepl);
         self.wheel.insert(&mut self.table, r);
         r
     }
@@ -65,7 +69,7 @@ impl Jobs {
     pub fn end_wait(&mut self, r: JobRef) -> CopyWait {
         let wait = self.table[r].copy_wait().expect("the job waits for copies");
         let wait = self.copy_waits.end(r, wait);
-        self.table[r].set_state(JobState::Active);
+        self.change(r, |job| job.set_state(JobState::Active));
         self.schedule(r);
         wait
     }
@@ -79,10 +83,9 @@ impl Jobs {
     /// # Panics
     /// When the job is not one that may be queued.
     pub fn queue(&mut self, r: JobRef, retry_at: MonoMs, nack: Nack) -> Announced {
-        let job = &mut self.table[r];
-        assert!(job.may_be_queued(), "an active job goes to its queue");
-        let was_given_back = job.is_given_back();
-        enter_queue(job, retry_at);
+        assert!(self.table[r].may_be_queued(), "an active job goes to its queue");
+        let was_given_back = self.table[r].is_given_back();
+        let job = self.change(r, |job| enter_queue(job, retry_at));
         let announced = match nack {
             Nack::Yes => {
                 job.nack_count = job.nack_count.saturating_add(1);
@@ -106,10 +109,11 @@ impl Jobs {
     /// A job that was moved enters its queue, and comes back at `retry_at`: its holders are told
     /// of the move, and it counts nothing.
     pub fn queue_as_moved(&mut self, r: JobRef, retry_at: MonoMs) {
-        let job = &mut self.table[r];
-        assert!(job.is_active() && !job.is_spent(), "an active job goes to its queue");
-        enter_queue(job, retry_at);
-        job.flags = job.flags.with(JobFlags::BROADCAST_QUEUED);
+        self.change(r, |job| {
+            assert!(job.is_active() && !job.is_spent(), "an active job goes to its queue");
+            enter_queue(job, retry_at);
+            job.flags = job.flags.with(JobFlags::BROADCAST_QUEUED);
+        });
         self.schedule(r);
     }
 
@@ -123,68 +127,74 @@ impl Jobs {
 
     /// A job leaves its queue undelivered. Its time of requeue stays.
     pub fn dequeue(&mut self, r: JobRef) {
-        self.leave_queue(r);
+        self.leave_queue(r, |_| {});
     }
 
     /// A job leaves its queue for a client of this node. Its time of requeue stays.
     pub fn deliver(&mut self, r: JobRef) {
-        let job = self.leave_queue(r);
-        job.flags = job.flags.with(JobFlags::DELIVERED);
-        job.note_in_flight();
+        self.leave_queue(r, |job| {
+            job.flags = job.flags.with(JobFlags::DELIVERED);
+            job.note_in_flight();
+        });
     }
 
     /// A job leaves its queue for another node. Its time of requeue stays.
     pub fn lend(&mut self, r: JobRef) {
-        let job = self.leave_queue(r);
-        job.flags = job.flags.with(JobFlags::DELIVERED);
+        self.leave_queue(r, |job| job.flags = job.flags.with(JobFlags::DELIVERED));
     }
 
     /// A job that may be in flight here is queued or held on another node.
     pub fn note_elsewhere(&mut self, r: JobRef) {
-        self.table[r].land();
+        self.change(r, Job::land);
     }
 
-    fn leave_queue(&mut self, r: JobRef) -> &mut Job {
+    fn leave_queue(&mut self, r: JobRef, note: impl FnOnce(&mut Job)) {
         let job = &mut self.table[r];
         assert!(job.is_queued(), "a job in a queue is queued");
         // Active and queued are the same to the schedule.
         job.set_state(JobState::Active);
-        job
+        note(job);
+        // As in `change`, of which half is known here: this is what a fetch costs.
+        let (queue, situation) = (job.queue, job.situation());
+        self.counts.remove(queue, Situation::Queued);
+        self.counts.add(queue, situation);
     }
 
     /// The next requeue of an at-least-once job is at `retry_at`, and its holders are warned.
     pub fn postpone(&mut self, r: JobRef, retry_at: MonoMs) {
-        let job = &mut self.table[r];
-        assert!(!job.is_acked(), "an acked job does not come back");
-        job.set_requeue_at(retry_at);
-        job.forget_given_back();
-        job.flags = job.flags.with(JobFlags::BROADCAST_WILLQUEUE);
+        self.change(r, |job| {
+            assert!(!job.is_acked(), "an acked job does not come back");
+            job.set_requeue_at(retry_at);
+            job.forget_given_back();
+            job.flags = job.flags.with(JobFlags::BROADCAST_WILLQUEUE);
+        });
         self.schedule(r);
     }
 
     /// This node holds an active job until `at`, and holders are warned before.
     pub fn hold(&mut self, r: JobRef, at: MonoMs, why: HeldFor) {
-        let job = &mut self.table[r];
-        assert!(job.is_active(), "an active job is held");
-        job.requeue_at = at;
-        job.note_held(why);
-        job.flags = job.flags.with(JobFlags::BROADCAST_WILLQUEUE);
+        self.change(r, |job| {
+            assert!(job.is_active(), "an active job is held");
+            job.requeue_at = at;
+            job.note_held(why);
+            job.flags = job.flags.with(JobFlags::BROADCAST_WILLQUEUE);
+        });
         self.schedule(r);
     }
 
     /// An active job waits until `at`; what its next enqueue is, stays.
     pub fn wait_until(&mut self, r: JobRef, at: MonoMs) {
-        let job = &mut self.table[r];
-        assert!(job.is_active(), "an active job waits");
-        job.set_requeue_at(at);
+        self.change(r, |job| {
+            assert!(job.is_active(), "an active job waits");
+            job.set_requeue_at(at);
+        });
         self.schedule(r);
     }
 
     /// An active job waits until `at`, and this node is the first to queue it then: the
     /// enqueue is silent.
     pub fn wait_as_first(&mut self, r: JobRef, at: MonoMs) {
-        let job = &mut self.table[r];
-        job.flags = job.flags.without(JobFlags::BROADCAST_QUEUED);
+        self.change(r, |job| job.flags = job.flags.without(JobFlags::BROADCAST_QUEUED));
         self.wait_until(r, at);
     }
 
@@ -197,11 +207,12 @@ impl Jobs {
 
     /// The TTL of an active job is over, and it is buried at `at`; its holders are warned before.
     pub fn await_burial(&mut self, r: JobRef, at: MonoMs) {
-        let job = &mut self.table[r];
-        assert!(job.is_active(), "a job that waits for its burial has left its queue");
-        job.note_end_of_ttl();
-        job.requeue_at = at;
-        job.flags = job.flags.with(JobFlags::BROADCAST_WILLQUEUE);
+        self.change(r, |job| {
+            assert!(job.is_active(), "a job that waits for its burial has left its queue");
+            job.note_end_of_ttl();
+            job.requeue_at = at;
+            job.flags = job.flags.with(JobFlags::BROADCAST_WILLQUEUE);
+        });
         self.schedule(r);
     }
 
@@ -226,11 +237,12 @@ impl Jobs {
 
     /// An active job is acknowledged; the next attempt to collect it is made at `collect_at`.
     pub fn acknowledge(&mut self, r: JobRef, collect_at: MonoMs) {
-        let job = &mut self.table[r];
-        assert!(job.is_active(), "an acknowledged job has left its queue");
-        job.set_state(JobState::Acked);
-        job.requeue_at = collect_at;
-        if job.flags.contains(JobFlags::HAD_ATTRIBUTES) {
+        self.change(r, |job| {
+            assert!(job.is_active(), "an acknowledged job has left its queue");
+            job.set_state(JobState::Acked);
+            job.requeue_at = collect_at;
+        });
+        if self.table[r].flags.contains(JobFlags::HAD_ATTRIBUTES) {
             self.stop_telling(r);
         }
         self.schedule(r);
@@ -296,6 +308,19 @@ impl Jobs {
         if !nodes.contains(&node) {
             nodes.push(node);
         }
+    }
+
+    /// Changes a job, and counts it where it is then.
+    pub(super) fn change(&mut self, r: JobRef, change: impl FnOnce(&mut Job)) -> &mut Job {
+        let job = &mut self.table[r];
+        let (queue_before, before) = (job.queue, job.situation());
+        change(job);
+        let (queue, after) = (job.queue, job.situation());
+        if (queue, after) != (queue_before, before) {
+            self.counts.remove(queue_before, before);
+            self.counts.add(queue, after);
+        }
+        job
     }
 
     /// Moves the job to the place in the schedule that its fields now say.

@@ -16,6 +16,7 @@
 
 mod attributes;
 mod copy_wait;
+mod counts;
 mod job;
 mod life;
 mod moves;
@@ -31,9 +32,12 @@ use crate::base::wheel::Wheel;
 use crate::proto::attributes::KeptAttributes;
 
 use super::node_set::{NodeRef, NodeSets};
+use super::queue::QueueRef;
 use attributes::AttributeTable;
 pub use copy_wait::CopyWait;
 use copy_wait::CopyWaits;
+use counts::Counts;
+pub use counts::{JobCounts, QueueCounts};
 pub use job::{
     EXPIRE_GRACE_MS, GC_ATTEMPTS_MAX, HeldFor, Job, JobFlags, JobRef, JobState, NewJob,
     STATE_NAMES, rank_of,
@@ -52,6 +56,7 @@ pub struct Jobs {
     copy_waits: CopyWaits,
     attributes: AttributeTable,
     moves: MoveTable,
+    counts: Counts,
     /// Who has a job acked, of those whose collection began.
     acks: Table<Vec<NodeRef>>,
     /// Acked jobs that outlived a timed attempt to collect them.
@@ -71,6 +76,7 @@ impl Jobs {
             copy_waits: CopyWaits::default(),
             attributes: AttributeTable::default(),
             moves: MoveTable::default(),
+            counts: Counts::default(),
             acks: Table::default(),
             uncollected: BTreeSet::new(),
             purged: BTreeSet::new(),
@@ -83,6 +89,16 @@ impl Jobs {
 
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
+    }
+
+    /// How many jobs are in which situation.
+    pub fn counts(&self) -> JobCounts {
+        self.counts.all()
+    }
+
+    /// The same of the jobs of one queue.
+    pub fn counts_of(&self, q: QueueRef) -> QueueCounts {
+        self.counts.of_queue(q)
     }
 
     pub fn find(&self, id: &JobId) -> Option<JobRef> {
@@ -149,6 +165,7 @@ impl Jobs {
             self.purged.remove(&r);
         }
         let mut job = self.table.remove(r);
+        self.counts.remove(job.queue, job.situation());
         if job.flags.contains(JobFlags::HAD_ATTRIBUTES) {
             self.attributes.end(r);
             self.moves.end(r);
@@ -258,6 +275,7 @@ impl Jobs {
         self.copy_waits.check_invariants();
         self.check_attributes();
         self.check_moves();
+        self.counts.check_invariants(self.iter().map(|(_, job)| job));
         assert_eq!(self.index.len(), indexed, "one index entry a job without its slot in its ID");
         assert_eq!(self.copy_waits.len(), waiting, "one wait a waiting job");
         assert_eq!(self.acks.len(), collecting, "one set of acks a collected job");

@@ -96,13 +96,14 @@ impl Jobs {
 
     /// A job that is in no queue, whatever its state says, is somewhere else from now on.
     pub fn relocate(&mut self, r: JobRef, place: Place) {
-        let job = &mut self.table[r];
-        job.forget_end_of_ttl();
-        job.queue = place.queue;
-        job.flags = job.flags.with_priority(place.priority);
-        job.expire_at = place.expire_at;
-        job.nack_count = place.nack_count;
-        job.delivery_count = place.delivery_count;
+        self.change(r, |job| {
+            job.forget_end_of_ttl();
+            job.queue = place.queue;
+            job.flags = job.flags.with_priority(place.priority);
+            job.expire_at = place.expire_at;
+            job.nack_count = place.nack_count;
+            job.delivery_count = place.delivery_count;
+        });
         self.schedule(r);
     }
 
