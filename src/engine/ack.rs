@@ -23,6 +23,7 @@ use crate::proto::bus::{Abilities, Message, MessageFlags};
 
 use super::Engine;
 use super::ack_only::AckOnlyJob;
+use super::endings::Ending;
 use super::jobs::{EXPIRE_GRACE_MS, JobRef, JobState};
 use super::node_set::{ME, NodeRef};
 use super::replication::Kept;
@@ -80,6 +81,7 @@ impl Engine {
             self.keep_ack(id);
         } else if self.is_acked_everywhere(r) {
             log::debug!("collected {id}: no other node may have it");
+            self.note_ending(r, self.ending_by_ack(r));
             self.unregister(r);
         } else {
             self.acknowledge(r);
@@ -107,6 +109,7 @@ impl Engine {
         let ttl_ms = u64::from(id.ttl_minutes()) * 60_000;
         let expire_at = self.now.mono.plus_ms(ttl_ms);
         self.ack_only.insert(*id, expire_at, self.now.mono);
+        self.note_ack_only(id);
         self.collect_ack_only(id);
         let due_at = self.collect_again_at(0);
         self.ack_only.reschedule(id, due_at);
@@ -123,6 +126,7 @@ impl Engine {
 
     /// Turns an active or queued job into an acked one, and schedules its collection.
     fn acknowledge(&mut self, r: JobRef) {
+        self.note_ending(r, self.ending_by_ack(r));
         self.dequeue(r);
         if !self.jobs[r].is_spent() {
             self.log_deljob(r);
@@ -340,6 +344,7 @@ impl Engine {
     pub(super) fn fast_ack(&mut self, id: &JobId) -> Removed {
         if let Some(r) = self.jobs.find(id) {
             self.tell_holders(r, MessageFlags::NONE, &Message::DelJob(*id));
+            self.note_ending(r, Ending::Deleted);
             self.unregister(r);
             return Removed::Yes;
         }
@@ -352,6 +357,7 @@ impl Engine {
     pub(super) fn delete(&mut self, id: &JobId) -> Removed {
         match self.jobs.find(id) {
             Some(r) => {
+                self.note_ending(r, Ending::Deleted);
                 self.unregister(r);
                 Removed::Yes
             }

@@ -1,4 +1,5 @@
-//! Clients that wait: for a job in some queues, or for copies of a job they added.
+//! Clients that wait: for a job in some queues, for copies of a job they added, for jobs to end, or
+//! for what other nodes know.
 //!
 //! The engine only knows a client while it waits. Whatever ends a wait goes through
 //! [`Blocked::end`], and the client is pushed to the outbox's `resumed` lane by
@@ -13,8 +14,9 @@
 //! ends the command between two slices. When its wait is over it leaves some at once and the others
 //! later. Until then it is among waiters although it does not wait, and is passed over there.
 //!
-//! A wait ends well in [`super::delivery`] (a job came) or [`super::replication`] (the
-//! copies are there). Here it ends otherwise: the time is over, the client hung up, the
+//! A wait ends well in [`super::delivery`] (a job came), [`super::replication`] (the
+//! copies are there), [`super::endings`] (jobs ended) or [`super::queue_survey`] (all nodes
+//! answered). Here it ends otherwise: the time is over, the client hung up, the
 //! queues were flushed, or this node leaves the cluster.
 
 use core::ops::Bound;
@@ -28,10 +30,12 @@ use crate::proto::request::Args;
 
 use super::command::Call;
 use super::commands::getjob::GetJob;
+use super::endings::EndsWait;
 use super::error::CommandError;
 use super::jobs::JobRef;
 use super::need_jobs::{Asking, Need};
 use super::queue::QueueRef;
+use super::queue_survey::QueueSurvey;
 use super::{Engine, More};
 
 /// Queues with waiting clients for which other nodes are asked each time, and clients that a
@@ -47,6 +51,10 @@ pub enum Wait {
     Jobs(JobsWait),
     /// Copies of a job that it added.
     Copies(JobRef),
+    /// Jobs to end.
+    Ends(Box<EndsWait>),
+    /// What other nodes know of a queue.
+    Survey(Box<QueueSurvey>),
 }
 
 /// A GETJOB that found nothing.
@@ -104,6 +112,8 @@ pub struct Blocked {
     visits_due: usize,
     /// Waits that are over, with the queues that are still to be left.
     leaving: VecDeque<JobsWait>,
+    /// Who waits for what other nodes know of a queue.
+    surveys: BTreeSet<ClientId>,
 }
 
 impl Blocked {
@@ -116,7 +126,7 @@ impl Blocked {
     }
 
     /// A place behind everybody who waits.
-    fn next_place(&mut self) -> WaitOrder {
+    pub(super) fn next_place(&mut self) -> WaitOrder {
         self.last_waiter += 1;
         self.last_waiter
     }
@@ -126,8 +136,10 @@ impl Blocked {
         if deadline != MonoMs::NEVER {
             self.deadlines.insert((deadline, client));
         }
-        if let Wait::Jobs(wait) = &wait {
-            self.waited_for.extend(&wait.queues);
+        match &wait {
+            Wait::Jobs(wait) => self.waited_for.extend(&wait.queues),
+            Wait::Survey(_) => _ = self.surveys.insert(client),
+            Wait::Copies(_) | Wait::Ends(_) => {}
         }
         let earlier = self.waits.insert(client, (wait, deadline));
         assert!(earlier.is_none(), "a blocked client's pipeline does not run");
@@ -146,6 +158,9 @@ impl Blocked {
         let (wait, deadline) = self.waits.remove(&client)?;
         let was_there = self.deadlines.remove(&(deadline, client));
         assert_eq!(was_there, deadline != MonoMs::NEVER, "one deadline a wait that has one");
+        if matches!(wait, Wait::Survey(_)) {
+            self.surveys.remove(&client);
+        }
         Some(wait)
     }
 
@@ -166,7 +181,36 @@ impl Blocked {
     pub fn lease_secs(&self, client: ClientId) -> Option<u32> {
         match self.wait(client)? {
             Wait::Jobs(wait) => wait.lease_secs,
-            Wait::Copies(_) => None,
+            Wait::Copies(_) | Wait::Ends(_) | Wait::Survey(_) => None,
+        }
+    }
+
+    /// The wait of a client for jobs to end, if it waits for that.
+    pub(super) fn ends_wait(&mut self, client: ClientId) -> Option<&mut EndsWait> {
+        match self.waits.get_mut(&client) {
+            Some((Wait::Ends(wait), _)) => Some(wait),
+            _ => None,
+        }
+    }
+
+    /// All waits for jobs to end, for the invariants.
+    pub(super) fn ends_waits(&self) -> impl Iterator<Item = (ClientId, &EndsWait)> {
+        self.waits.iter().filter_map(|(client, (wait, _))| match wait {
+            Wait::Ends(wait) => Some((*client, &**wait)),
+            _ => None,
+        })
+    }
+
+    /// The clients that wait for what other nodes know of a queue.
+    pub(super) fn surveying(&self) -> Vec<ClientId> {
+        self.surveys.iter().copied().collect()
+    }
+
+    /// The survey that a client waits for, if it waits for one.
+    pub(super) fn survey(&mut self, client: ClientId) -> Option<&mut QueueSurvey> {
+        match self.waits.get_mut(&client) {
+            Some((Wait::Survey(survey), _)) => Some(survey),
+            _ => None,
         }
     }
 
@@ -185,7 +229,7 @@ impl Blocked {
         let (&client, (wait, _)) = self.waits.range((after, Bound::Unbounded)).next()?;
         let order = match wait {
             Wait::Jobs(wait) => Some(wait.order),
-            Wait::Copies(_) => None,
+            Wait::Copies(_) | Wait::Ends(_) | Wait::Survey(_) => None,
         };
         Some((client, order))
     }
@@ -287,7 +331,8 @@ impl Engine {
         match self.blocked.end(client) {
             Some(Wait::Jobs(wait)) => self.leave_queues(wait),
             Some(Wait::Copies(r)) => self.abandon_replication(r),
-            None => {}
+            Some(Wait::Ends(wait)) => self.leave_ends(*wait),
+            Some(Wait::Survey(_)) | None => {}
         }
     }
 
@@ -343,6 +388,17 @@ impl Engine {
                 self.reply_error(client, resp, error.unwrap_or(&CommandError::ReplicationTimeout));
                 self.abandon_replication(r);
             }
+            Some(Wait::Ends(wait)) => {
+                match error {
+                    Some(error) => self.reply_error(client, wait.resp, error),
+                    None => self.reply(client, wait.resp).null_array(),
+                }
+                self.leave_ends(*wait);
+            }
+            Some(Wait::Survey(survey)) => match error {
+                Some(error) => self.reply_error(client, survey.resp, error),
+                None => survey.write(&mut self.reply(client, survey.resp)),
+            },
             None => return,
         }
         self.resume(client);

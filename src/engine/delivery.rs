@@ -35,6 +35,7 @@ use crate::proto::facts::DeathReason;
 use super::Engine;
 use super::blocked::Wait;
 use super::config::RetryFrom;
+use super::endings::Ending;
 use super::error::CommandError;
 use super::jobs::{Announced, Job, JobRef, JobState, Nack, NewJob};
 use super::need_jobs::Need;
@@ -212,6 +213,7 @@ impl Engine {
             self.hand_over(r, taker);
         }
         if self.jobs[r].is_at_most_once() {
+            self.note_ending(r, Ending::Delivered);
             self.log_deljob(r);
         } else if let Taker::Client { lease_secs: Some(secs) } = taker {
             self.lease(r, secs);
@@ -338,6 +340,7 @@ impl Engine {
         if job.expire_at() <= now && !job.awaits_burial() {
             if !self.outlives_its_end(r) {
                 log::debug!("expired {}", self.jobs[r].id);
+                self.note_ending(r, Ending::Expired);
                 self.unregister(r);
             }
             return;
@@ -410,6 +413,7 @@ impl Engine {
     pub(super) fn forget(&mut self, r: JobRef) -> Job {
         let job = self.jobs.remove(r);
         self.queues.release_name(job.queue);
+        self.note_gone(&job.id);
         job
     }
 }

@@ -39,6 +39,8 @@ pub enum CommandError {
     IdBehindOptions,
     MoveWithinQueue,
     CountOfJobs,
+    TooManyIds,
+    TooManyQueues,
     Lease,
     Reason,
     DeadWithDelay,
@@ -68,6 +70,8 @@ impl fmt::Display for CommandError {
             Self::Ttl => "ERR TTL must be a number > 0",
             Self::Retry => "ERR RETRY time must be a non negative number",
             Self::Delay => "ERR DELAY time must be a non negative number",
+            Self::TooManyQueues => "ERR JSCAN takes at most 1000 queues",
+            Self::TooManyIds => "ERR WAITJOB takes at most 10000 IDs",
             Self::Priority => "ERR PRIORITY must be between 1 and 7",
             Self::Maxlen => "ERR MAXLEN must be a positive number",
             Self::RetryZeroNeedsOneCopy => {

@@ -10,6 +10,7 @@ use crate::base::ids::ClientId;
 use super::ack::Removed;
 use super::blocked::WaitOrder;
 use super::commands::LongCommand;
+use super::endings::Ending;
 use super::{Engine, More};
 
 /// How far a flush has come, and what was here when it began.
@@ -73,6 +74,7 @@ impl Engine {
             }
             Stage::Jobs(slot) => match self.jobs.next_from(slot) {
                 Some(r) if r.slot() < flush.jobs_end => {
+                    self.note_ending(r, Ending::Deleted);
                     self.unregister(r);
                     Some(Stage::Jobs(r.slot() + 1))
                 }

@@ -17,6 +17,7 @@ impl Engine {
         self.jobs.check_invariants();
         self.blocked.check_invariants();
         self.ack_only.check_invariants();
+        self.check_ends();
         let (users, queued) = self.check_jobs();
         self.queues.check_invariants(&users);
         self.check_queues(&queued);

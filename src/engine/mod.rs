@@ -22,7 +22,8 @@
 //! | [`memory`], `flush` | what is given up when memory is short, or because it was asked for |
 //! | `attributes` | attributes that were lost on a job's way, and come back |
 //! | `moves` | jobs that go to another queue and stay what they are |
-//! | `queries` | questions to other nodes, and their answers |
+//! | `queries`, `queue_survey` | questions to other nodes, and their answers |
+//! | `endings` | how jobs ended, and who waits for that |
 //! | [`records`] | records for the append only file, and back |
 //! | [`cluster`], [`membership`] | nodes, links, gossip, failure detection; what they mean for jobs |
 //! | [`command`], [`commands`], [`arguments`] | the table of commands, and one function each |
@@ -42,6 +43,7 @@ pub mod commands;
 pub mod config;
 mod dead;
 pub mod delivery;
+mod endings;
 pub mod error;
 mod flush;
 mod hold;
@@ -58,6 +60,7 @@ pub mod outbox;
 pub mod policy;
 mod queries;
 pub mod queue;
+mod queue_survey;
 pub mod records;
 pub mod replication;
 pub mod restored;
@@ -84,6 +87,7 @@ use command::{Call, EngineCommand, Outcome};
 use commands::LongCommand;
 use config::EngineConfig;
 use dead::ExpiredWhileDown;
+use endings::Endings;
 use error::CommandError;
 use jobs::{JobCounts, JobRef, Jobs};
 use moves::MoveResend;
@@ -127,6 +131,7 @@ pub struct Engine {
     cluster: Cluster,
     queries: Queries,
     offers: Offers,
+    endings: Endings,
     /// When nodes may be asked for attributes that were lost.
     ask_for_attributes_at: MonoMs,
     timers: TimerTable,
@@ -164,6 +169,7 @@ impl Engine {
             blocked: Blocked::default(),
             queries: Queries::default(),
             offers: Offers::default(),
+            endings: Endings::default(),
             ask_for_attributes_at: now.mono,
             timers: TimerTable::new(now.mono),
             long_commands: BTreeMap::new(),
@@ -300,7 +306,8 @@ impl Engine {
             || !self.move_resend.is_over()
             || self.has_restored_to_announce()
             || self.queues.has_more_to_lend()
-            || self.blocked.has_more_to_do();
+            || self.blocked.has_more_to_do()
+            || self.endings.has_more_to_do();
         if has_more_to_do {
             return self.now.mono;
         }
@@ -389,7 +396,10 @@ impl Engine {
             } else if let Some((_, r)) = self.jobs.first_to_tell().filter(|(at, _)| *at <= now) {
                 budget -= 1;
                 self.tell_move(r);
-            } else if self.visit_a_waiter() == More::Yes || self.leave_a_queue() == More::Yes {
+            } else if self.visit_a_waiter() == More::Yes
+                || self.leave_a_queue() == More::Yes
+                || self.tell_an_ending() == More::Yes
+            {
                 budget -= 1;
             } else if !self.storage.is_loading()
                 && let Some(r) = self.jobs.pop_due(now, &mut budget)

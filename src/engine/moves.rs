@@ -199,6 +199,7 @@ impl Engine {
         self.queues.use_name(place.queue);
         self.jobs.relocate(r, place);
         self.queues.release_name(before);
+        self.note_if_dead(r);
     }
 }
 

@@ -81,16 +81,13 @@ impl Queries {
         self.deadlines.push_back((now.plus_ms(SILENT_AFTER_MS), token));
     }
 
-    /// A node answers; tells whether it was asked just that.
-    fn end(&mut self, from: NodeRef, answer: &Query<'_>) -> bool {
-        let is_asked = self
-            .by_token
-            .get(&answer.token)
-            .is_some_and(|asked| asked.to == from && asked.kind == answer.kind);
-        if is_asked {
-            self.by_token.remove(&answer.token);
+    /// A node answers; gives what it was asked, if it was.
+    fn end(&mut self, from: NodeRef, answer: &Query<'_>) -> Option<Box<[u8]>> {
+        let asked = self.by_token.get(&answer.token)?;
+        if asked.to != from || asked.kind != answer.kind {
+            return None;
         }
-        is_asked
+        Some(self.by_token.remove(&answer.token)?.payload)
     }
 }
 
@@ -117,6 +114,7 @@ impl Engine {
         }
         let answer = match query.kind {
             QueryKind::ATTRIBUTES => self.answer_attributes(from, query.payload),
+            QueryKind::QUEUE => Some(self.answer_queue(query.payload)),
             _ => None,
         };
         if let Some(payload) = answer {
@@ -127,11 +125,11 @@ impl Engine {
 
     /// ANSWER: a node answers. One that was not asked, or not in time, does not count.
     pub(super) fn on_answer(&mut self, from: NodeRef, answer: &Query<'_>) {
-        if !self.queries.end(from, answer) {
-            return;
-        }
-        if answer.kind == QueryKind::ATTRIBUTES {
-            self.on_attributes_answered(answer.payload);
+        let Some(asked) = self.queries.end(from, answer) else { return };
+        match answer.kind {
+            QueryKind::ATTRIBUTES => self.on_attributes_answered(answer.payload),
+            QueryKind::QUEUE => self.on_queue_answered(from, &asked, answer.payload),
+            _ => {}
         }
     }
 }
@@ -156,11 +154,11 @@ mod tests {
     fn only_who_was_asked_answers_and_once() {
         let mut queries = Queries::default();
         begin(&mut queries, 5, 1, b"x", 0);
-        assert!(!queries.end(NodeRef(2), &answer(5, KIND)), "another node");
-        assert!(!queries.end(NodeRef(1), &answer(6, KIND)), "another question");
-        assert!(!queries.end(NodeRef(1), &answer(5, QueryKind(78))), "another kind");
-        assert!(queries.end(NodeRef(1), &answer(5, KIND)));
-        assert!(!queries.end(NodeRef(1), &answer(5, KIND)), "twice");
+        assert_eq!(queries.end(NodeRef(2), &answer(5, KIND)), None, "another node");
+        assert_eq!(queries.end(NodeRef(1), &answer(6, KIND)), None, "another question");
+        assert_eq!(queries.end(NodeRef(1), &answer(5, QueryKind(78))), None, "another kind");
+        assert_eq!(queries.end(NodeRef(1), &answer(5, KIND)).as_deref(), Some(&b"x"[..]));
+        assert_eq!(queries.end(NodeRef(1), &answer(5, KIND)), None, "twice");
     }
 
     #[test]
@@ -172,8 +170,8 @@ mod tests {
         assert_eq!(queries.next_at(), MonoMs(350));
         assert!(!queries.drop_one_over(MonoMs(349)));
         assert!(queries.drop_one_over(MonoMs(350)));
-        assert!(!queries.end(NodeRef(1), &answer(5, KIND)));
-        assert!(queries.end(NodeRef(1), &answer(6, KIND)));
+        assert_eq!(queries.end(NodeRef(1), &answer(5, KIND)), None);
+        assert!(queries.end(NodeRef(1), &answer(6, KIND)).is_some());
         assert!(queries.drop_one_over(MonoMs(450)), "what was answered goes when its time comes");
         assert_eq!(queries.next_at(), MonoMs::NEVER);
     }
@@ -187,7 +185,7 @@ mod tests {
         assert_eq!(queries.check(NodeRef(1), KIND, &[7]), Some(Asked::Yes));
         assert_eq!(queries.check(NodeRef(1), KIND, b"new"), Some(Asked::TooMany));
         assert_eq!(queries.check(NodeRef(2), KIND, b"new"), None);
-        assert!(queries.end(NodeRef(1), &answer(9, KIND)));
+        assert!(queries.end(NodeRef(1), &answer(9, KIND)).is_some());
         assert_eq!(queries.check(NodeRef(1), KIND, b"new"), None);
     }
 }

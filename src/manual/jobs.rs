@@ -2,8 +2,8 @@
 
 use super::{
     Argument, BAD_CURSOR, BAD_ID, Command, Flags, Group, LEAVING, NOT_AN_INTEGER, PAUSED,
-    QUEUE_NAME_TOO_LONG, SINCE_C, SYNTAX, TIMEOUT_NEGATIVE, TIMEOUT_NOT_AN_INTEGER, block, integer,
-    one_of, text, usage, word,
+    QUEUE_NAME_TOO_LONG, SINCE_C, SINCE_OURS, SYNTAX, TIMEOUT_NEGATIVE, TIMEOUT_NOT_AN_INTEGER,
+    block, integer, one_of, text, usage, word,
 };
 
 const W: Flags = Flags::WRITE;
@@ -223,6 +223,34 @@ pub(super) static COMMANDS: &[Command] = &[
         errors: &[BAD_ID],
     },
     Command {
+        name: "waitjob",
+        arity: -2,
+        flags: R.and(F),
+        group: Group::Jobs,
+        since: SINCE_OURS,
+        summary: "Waits until jobs have ended",
+        usages: &[usage(
+            &[
+                integer("ms").after("TIMEOUT").optional(),
+                word("ALL").optional(),
+                text("id").repeated(),
+            ],
+            "Array of `[id, ending]` for the jobs that ended, as soon as there is one, or with ALL \
+             as soon as all have. The ending is acked, expired, dead, deleted (by DELJOB, FASTACK, \
+             QPURGE or a flush), delivered (a job with RETRY 0), or unknown, which a job is that this node \
+             does not know; endings of the last minute are remembered, 65,536 of them. A null \
+             array when TIMEOUT has passed. At most 10,000 IDs; all are checked first.",
+        )],
+        errors: &[
+            SYNTAX,
+            BAD_ID,
+            TIMEOUT_NOT_AN_INTEGER,
+            TIMEOUT_NEGATIVE,
+            "ERR WAITJOB takes at most 10000 IDs",
+            LEAVING,
+        ],
+    },
+    Command {
         name: "jscan",
         arity: -1,
         flags: R,
@@ -234,7 +262,7 @@ pub(super) static COMMANDS: &[Command] = &[
                 text("cursor").optional(),
                 integer("count").after("COUNT").optional(),
                 word("BUSYLOOP").optional(),
-                text("queue").after("QUEUE").optional(),
+                text("queue").after("QUEUE").optional().repeated_with_token(),
                 one_of(
                     "state",
                     &[
@@ -251,7 +279,7 @@ pub(super) static COMMANDS: &[Command] = &[
                 one_of("form", &[word("id"), word("all")]).after("REPLY").optional(),
             ],
             "Array of two: the cursor to go on with, 0 when all is scanned, and the IDs of the \
-             jobs, or with REPLY all what SHOW answers of them. STATE may stand more than once; \
+             jobs, or with REPLY all what SHOW answers of them. QUEUE and STATE may stand more than once; \
              delayed are the active jobs that wait for the DELAY of their ADDJOB or NACK. \
              COUNT, 100 by default, is about how many jobs come at once; BUSYLOOP scans all in \
              one call. With REPLY all a call ends once its answer has 16 MiB, and the cursor goes \
@@ -263,6 +291,7 @@ pub(super) static COMMANDS: &[Command] = &[
             NOT_AN_INTEGER,
             "ERR Invalid job state name",
             "ERR Invalid REPLY type, try ID or ALL",
+            "ERR JSCAN takes at most 1000 queues",
         ],
     },
     Command {

@@ -443,12 +443,16 @@ mod tests {
 
     /// What the C server says of its commands, as recorded: name, arity, flags.
     /// Those that differ on purpose, and how.
-    const DIFFERENT: [(&str, i8); 3] = [
+    const DIFFERENT: [(&str, i8); 5] = [
         // Both take what Redis 6 takes as well.
         ("auth", -2),
         ("hello", -1),
         // Takes a LEASE.
         ("working", -2),
+        // Takes a SKIP.
+        ("qpeek", -3),
+        // Takes the word CLUSTER.
+        ("qstat", -2),
     ];
 
     #[test]

@@ -29,32 +29,37 @@ pub(super) static COMMANDS: &[Command] = &[
     },
     Command {
         name: "qpeek",
-        arity: 3,
+        arity: -3,
         flags: R,
         group: Group::Queues,
         since: SINCE_C,
         summary: "Shows queued jobs and fetches none",
         usages: &[usage(
-            &[text("queue"), integer("count")],
+            &[text("queue"), integer("count"), integer("count").after("SKIP").optional()],
             "Array of `[queue, id, body]`, in the order in which they are fetched: by priority, \
-             then by age. From the last one back for a negative count. No further job once the \
+             then by age. From the last one back for a negative count. SKIP passes over \
+             so many first. No further job once the \
              reply has 64 MiB.",
         )],
-        errors: &[NOT_AN_INTEGER],
+        errors: &[NOT_AN_INTEGER, SYNTAX],
     },
     Command {
         name: "qstat",
-        arity: 2,
+        arity: -2,
         flags: R.and(F),
         group: Group::Queues,
         since: SINCE_C,
         summary: "Shows all that this node knows of a queue",
         usages: &[usage(
-            &[text("queue")],
+            &[text("queue"), word("CLUSTER").optional()],
             "Array of 10 names and values: name, len, age, idle, blocked, import-from, \
-             import-rate, jobs-in, jobs-out, pause. A null array for a queue not known here.",
+             import-rate, jobs-in, jobs-out, pause. With CLUSTER the sums of all nodes, as far as \
+             they answer within 250 ms: name, len, age (the greatest), blocked, import-rate, \
+             jobs-in, jobs-out, in-flight (jobs that clients of a node have), delayed, nodes (how \
+             many are summed up), silent (how many did not answer; C nodes never do). A null array \
+             for a queue not known.",
         )],
-        errors: &[],
+        errors: &[SYNTAX, QUEUE_NAME_TOO_LONG],
     },
     Command {
         name: "qpolicy",

@@ -18,6 +18,7 @@ pub mod job_record;
 pub mod moved;
 pub mod nodes_conf;
 pub mod priority;
+pub mod queue_figures;
 pub mod quoting;
 pub mod reader;
 pub mod reply;

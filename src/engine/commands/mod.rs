@@ -27,9 +27,10 @@ pub mod moves;
 pub mod nack;
 pub mod queue;
 pub mod scan;
+pub mod waitjob;
 
 /// The engine's commands; each file has its rows beside their functions.
-static TABLES: [&[EngineCommand]; 9] = [
+static TABLES: [&[EngineCommand]; 10] = [
     addjob::COMMANDS,
     getjob::COMMANDS,
     ack::COMMANDS,
@@ -38,6 +39,7 @@ static TABLES: [&[EngineCommand]; 9] = [
     nack::COMMANDS,
     queue::COMMANDS,
     scan::COMMANDS,
+    waitjob::COMMANDS,
     cluster::COMMANDS,
 ];
 
@@ -58,6 +60,7 @@ pub enum LongCommand {
     GetJob(getjob::GetJob),
     Scan(scan::Scan),
     Peek(queue::Peek),
+    WaitJob(waitjob::WaitJob),
     Flush(Flush),
     /// The rest of an answer whose beginning is sent.
     Answer(Blocks),

@@ -4,7 +4,7 @@ use crate::base::limits::{COMMAND_SLICE, GETJOB_REPLY_MAX, SLICE_BYTES};
 use crate::base::number::parse_i64;
 use crate::base::ordered::Ordered;
 use crate::base::ranked::Ranked;
-use crate::engine::arguments::{is, queue_name};
+use crate::engine::arguments::{Arguments, is, queue_name};
 use crate::engine::blocked::Extras;
 use crate::engine::command::{Call, CommandResult, EngineCommand, Outcome, row};
 use crate::engine::error::CommandError;
@@ -35,6 +35,8 @@ pub fn qlen(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
 
 /// A QPEEK: what it asks for, and how far it has come.
 pub struct Peek {
+    /// Jobs that are still to be passed over.
+    skip: usize,
     rows_max: usize,
     direction: Direction,
     /// The rank and the key of the last job that was seen. What is queued or fetched between two slices
@@ -50,7 +52,7 @@ enum Direction {
     LastFirst,
 }
 
-/// QPEEK queue count -> array of `[queue, id, body]`, in the order in which they are fetched;
+/// QPEEK queue count [SKIP n] -> array of `[queue, id, body]`, in the order in which they are fetched;
 /// from the last one back for a negative count. Nothing is fetched.
 ///
 /// Differs from C: no further row once there are [`GETJOB_REPLY_MAX`] bytes, and others have
@@ -72,7 +74,16 @@ pub fn qpeek(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
 impl Peek {
     fn parse(call: &Call<'_>) -> Result<Self, CommandError> {
         let count = parse_i64(&call.args[2]).ok_or(CommandError::NotAnInteger)?;
+        let mut skip = 0;
+        let mut arguments = Arguments::new(call.args, 3);
+        while let Some(option) = arguments.next() {
+            if !is(option, "skip") {
+                return Err(CommandError::Syntax);
+            }
+            skip = arguments.number(0, CommandError::NotAnInteger)?;
+        }
         Ok(Self {
+            skip: usize::try_from(skip).unwrap_or(usize::MAX),
             rows_max: usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX),
             direction: if count < 0 { Direction::LastFirst } else { Direction::FirstFirst },
             last: None,
@@ -113,10 +124,14 @@ impl Peek {
             if place == COMMAND_SLICE || bytes >= slice_bytes_max {
                 return More::Yes;
             }
+            self.last = Some((view.jobs[r].rank(), view.jobs[r].key()));
+            if self.skip > 0 {
+                self.skip -= 1;
+                continue;
+            }
             self.encoded.append(|block| {
                 view.write_row(&mut ReplyWriter::new(block, resp), r, Extras::NONE);
             });
-            self.last = Some((view.jobs[r].rank(), view.jobs[r].key()));
             self.row_count += 1;
         }
         More::No
@@ -124,7 +139,14 @@ impl Peek {
 }
 
 /// QSTAT queue -> 10 pairs of name and value, or a null array for a queue not there.
+/// QSTAT queue CLUSTER -> 11 pairs, summed up over all nodes that answer.
 pub fn qstat(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
+    if let Some(option) = call.args.get(2) {
+        if !is(option, "cluster") || call.args.len() > 3 {
+            return Err(CommandError::Syntax);
+        }
+        return Ok(engine.survey_queue(call, queue_name(&call.args[1])?));
+    }
     let (view, out) = engine.view_and_out();
     let mut reply = out.replies.to(call.client, call.resp);
     let found = view.queues.find(&call.args[1]);

@@ -25,6 +25,9 @@ const COUNT_DEFAULT: usize = 100;
 /// Slots that a scan visits for each element asked for, at most. C: server.h, count*10.
 const VISITS_PER_ELEMENT: usize = 10;
 
+/// Most queues that a JSCAN asks for: they are put in order in one go.
+const QUEUES_MAX: usize = 1000;
+
 /// A scan: what it asks for, and how far it has come.
 pub struct Scan {
     sought: Sought,
@@ -38,7 +41,6 @@ pub struct Scan {
     visits: usize,
 }
 
-#[derive(Clone, Copy)]
 enum Sought {
     Queues(QueueFilter),
     Jobs(JobFilter),
@@ -59,10 +61,11 @@ struct QueueFilter {
     import_rate_min: Option<i64>,
 }
 
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 struct JobFilter {
-    /// Where the queue's name stands, counted from the command's name.
-    queue_at: Option<usize>,
+    /// Where the names of queues stand, counted from the command's name; none at all means any
+    /// queue. In the order of the names.
+    queues_at: Vec<usize>,
     /// By number; none at all means any.
     states: [bool; STATE_NAMES.len()],
     /// Active jobs that wait for a time of their own.
@@ -136,7 +139,7 @@ fn parse_qscan(args: Args<'_>) -> Result<Scan, CommandError> {
     Ok(Scan::new(Sought::Queues(filter), range))
 }
 
-/// JSCAN [cursor] [COUNT n] [BUSYLOOP] [QUEUE q] [STATE s ...] [REPLY id|all]
+/// JSCAN [cursor] [COUNT n] [BUSYLOOP] [QUEUE q ...] [STATE s ...] [REPLY id|all]
 /// -> `[cursor, [ids, or SHOW arrays]]`. Acks without a job are left out. With REPLY all it
 /// ends early, and the cursor goes on, once it has [`JSCAN_REPLY_MAX`] bytes.
 pub fn jscan(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
@@ -149,7 +152,10 @@ fn parse_jscan(args: Args<'_>) -> Result<Scan, CommandError> {
     let mut arguments = Arguments::new(args, 1);
     while let Some(option) = arguments.next() {
         if is(option, "queue") {
-            filter.queue_at = Some(arguments.position());
+            if filter.queues_at.len() == QUEUES_MAX {
+                return Err(CommandError::TooManyQueues);
+            }
+            filter.queues_at.push(arguments.position());
             range.value(&mut arguments)?;
         } else if is(option, "state") {
             let name = range.value(&mut arguments)?;
@@ -169,6 +175,7 @@ fn parse_jscan(args: Args<'_>) -> Result<Scan, CommandError> {
             range.take(option, &mut arguments)?;
         }
     }
+    filter.queues_at.sort_by_key(|at| &args[*at]);
     Ok(Scan::new(Sought::Jobs(filter), range))
 }
 
@@ -281,7 +288,9 @@ impl QueueFilter {
 impl JobFilter {
     fn matches(&self, view: View<'_>, args: Args<'_>, job: &Job) -> bool {
         let any_state = self.states == [false; STATE_NAMES.len()] && !self.delayed;
-        self.queue_at.is_none_or(|at| *view.queues[job.queue].name == args[at])
+        let queue = &*view.queues[job.queue].name;
+        let is_named = || self.queues_at.binary_search_by_key(&queue, |at| &args[*at]).is_ok();
+        (self.queues_at.is_empty() || is_named())
             && (any_state
                 || self.states[usize::from(job.state().number())]
                 || self.delayed && job.is_delayed())

@@ -172,6 +172,9 @@ impl QueryKind {
     /// For the attributes of jobs. Payload: their IDs, [`limits::JOBS_PER_MESSAGE_MAX`] at
     /// most; of the answer see [`super::attributes::append_answer`].
     pub const ATTRIBUTES: Self = Self(1);
+    /// For what a node knows of a queue. Payload: its name; of the answer see
+    /// [`super::queue_figures`].
+    pub const QUEUE: Self = Self(2);
 }
 
 /// Which of the three messages a gossip is.

@@ -48,6 +48,19 @@ test('attributes', async () => {
   assert.equal(await client.call('ACKJOB', id), 1)
 })
 
+test('priorities, and waiting for the end', async () => {
+  const plain = await client.call('DISQUE.ADDJOB', 'order', 'plain', 0)
+  const urgent = await client.call('DISQUE', 'ADDJOB', 'order', 'urgent', 0, 'PRIORITY', 1)
+  assert.deepEqual((await client.call('SHOW', urgent)).slice(-2), ['priority', 1])
+  assert.deepEqual(await client.call('GETJOB', 'FROM', 'order'), [['order', urgent, 'urgent']])
+  assert.equal(await client.call('ACKJOB', urgent), 1)
+  assert.deepEqual(await client.call('WAITJOB', plain, urgent), [[urgent, 'acked']])
+  assert.equal(await client.call('WAITJOB', 'TIMEOUT', 20, plain), null)
+  assert.deepEqual((await client.call('QSTAT', 'order', 'CLUSTER')).slice(2, 4), ['len', 1])
+  await assert.rejects(client.call('ADDJOB', 'order', 'body', 0, 'PRIORITY', 0),
+    /ERR PRIORITY must be between 1 and 7/)
+})
+
 test('delays and leases', async () => {
   const queue = 'held'
   const id = await client.call('ADDJOB', queue, 'body', 0, 'RETRY', 60)

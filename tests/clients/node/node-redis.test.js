@@ -54,6 +54,18 @@ for (const RESP of [undefined, 2, 3]) {
       assert.equal(await client.sendCommand(['ACKJOB', id]), 1)
     })
 
+    await t.test('priorities, and waiting for the end', async () => {
+      const order = `order-${queue}`
+      const plain = await client.sendCommand(['DISQUE.ADDJOB', order, 'plain', '0'])
+      const urgent = await client.sendCommand(['DISQUE', 'ADDJOB', order, 'urgent', '0', 'PRIORITY', '1'])
+      assert.deepEqual((await client.sendCommand(['SHOW', urgent])).slice(-2), ['priority', 1])
+      assert.deepEqual(await client.sendCommand(['GETJOB', 'FROM', order]), [[order, urgent, 'urgent']])
+      assert.equal(await client.sendCommand(['ACKJOB', urgent]), 1)
+      assert.deepEqual(await client.sendCommand(['WAITJOB', plain, urgent]), [[urgent, 'acked']])
+      assert.equal(await client.sendCommand(['WAITJOB', 'TIMEOUT', '20', plain]), null)
+      assert.deepEqual((await client.sendCommand(['QSTAT', order, 'CLUSTER'])).slice(2, 4), ['len', 1])
+    })
+
     await t.test('delays and leases', async () => {
       const held = `held-${queue}`
       const id = await client.sendCommand(['ADDJOB', held, 'body', '0', 'RETRY', '60'])

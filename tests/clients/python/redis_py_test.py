@@ -76,6 +76,27 @@ class RedisPy(unittest.TestCase):
         with self.assertRaisesRegex(redis.ResponseError, "^ATTR needs a name and a value$"):
             self.client.execute_command("ADDJOB", self.queue, b"body", 0, "ATTR", "type")
 
+    def test_priorities_and_waiting(self):
+        add = ("DISQUE.ADDJOB", self.queue)
+        plain_id = self.client.execute_command(*add, b"plain", 0)
+        urgent_id = self.client.execute_command(*add, b"urgent", 0, "PRIORITY", 1)
+        peeked = self.client.execute_command("QPEEK", self.queue, 9, "SKIP", 1)
+        self.assertEqual(peeked, [[self.queue.encode(), plain_id, b"plain"]])
+        self.assertEqual(
+            self.client.execute_command("SHOW", urgent_id)[-2:], [b"priority", 1]
+        )
+        fetched = self.client.execute_command("DISQUE", "GETJOB", "FROM", self.queue)
+        self.assertEqual(fetched, [[self.queue.encode(), urgent_id, b"urgent"]])
+        self.assertEqual(self.client.execute_command("ACKJOB", urgent_id), 1)
+        ended = self.client.execute_command("WAITJOB", urgent_id, plain_id)
+        self.assertEqual(ended, [[urgent_id, b"acked"]])
+        self.assertIsNone(self.client.execute_command("WAITJOB", "TIMEOUT", 20, plain_id))
+        stat = self.client.execute_command("QSTAT", self.queue, "CLUSTER")
+        self.assertEqual(stat[:4], [b"name", self.queue.encode(), b"len", 1])
+        self.assertEqual(stat[-4:], [b"nodes", 1, b"silent", 0])
+        with self.assertRaisesRegex(redis.ResponseError, "^PRIORITY must be between 1 and 7$"):
+            self.client.execute_command(*add, b"body", 0, "PRIORITY", 8)
+
     def test_delays_and_leases(self):
         job_id = self.client.execute_command("ADDJOB", self.queue, b"body", 0, "RETRY", 60)
         get = ("GETJOB", "LEASE", 600, "FROM", self.queue)
