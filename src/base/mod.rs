@@ -2,8 +2,10 @@
 //! Knows nothing of jobs, sockets or files.
 
 pub mod glob;
+pub mod histogram;
 pub mod id_index;
 pub mod ids;
+pub mod json;
 pub mod limits;
 pub mod memory;
 pub mod number;
@@ -11,6 +13,7 @@ pub mod ordered;
 pub mod ranked;
 pub mod reason;
 pub mod rng;
+pub mod sink;
 pub mod table;
 pub mod time;
 pub mod wheel;

@@ -103,6 +103,15 @@ impl<T: Ranked> RankedRefs<T> {
         self.of_rank(rank).map_or(0, OrderedRefs::len)
     }
 
+    /// The first reference of each rank that there is, with the rank, and how many of it there
+    /// are.
+    pub fn firsts(&self) -> impl Iterator<Item = (usize, Ref<T>, usize)> + '_ {
+        (0..RANKS).filter_map(|rank| {
+            let refs = self.of_rank(rank)?;
+            Some((rank, refs.first()?, refs.len()))
+        })
+    }
+
     /// All references in their order, from either end.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Ref<T>> + '_ {
         self.sequences(0..RANKS).flat_map(OrderedRefs::iter)

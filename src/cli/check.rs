@@ -16,13 +16,13 @@ use std::collections::BTreeMap;
 use super::condition::{MEMORY_SHORT, NodeCondition};
 use super::failure::Failure;
 use super::info::Info;
-use super::json;
 use super::nodes::{self, NodeView, short};
 use super::options::{CheckScope, CliOptions, QueueLimits};
 use super::output::PrintForm;
 use super::survey::{QueueNumbers, Survey};
 use super::table::{counted, shown_age, shown_name};
 use super::terminal;
+use crate::base::json;
 use crate::base::number::human_bytes;
 
 /// Nodes or queues named for one reason; more are counted.

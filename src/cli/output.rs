@@ -4,8 +4,8 @@
 //! it is quoted is never held as a whole. The standard, raw and CSV forms are those of the C
 //! client to the byte, oddities included, since scripts cut them apart.
 
-use super::json;
-use super::sink::Sink;
+use crate::base::json;
+use crate::base::sink::Sink;
 use crate::proto::quoting;
 use crate::proto::reply_reader::Value;
 

@@ -1,26 +1,21 @@
-//! `queues` and `top`: every queue of the cluster in one table.
+//! `queues`: every queue of the cluster in one table.
 //!
 //! Rates are the difference of two surveys. Nodes that cannot be reached are named and left
 //! out.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::failure::{Failure, STATUS_FAILED};
 use super::nodes;
-use super::options::{CliOptions, Repeat};
-use super::output::PrintForm;
+use super::options::CliOptions;
 use super::survey::{QueueNumbers, Survey};
-use super::table::{Align, Cell, TableColumn, TextTable, counted, shown_name};
-use super::terminal::{self, CLEAR_SCREEN};
+use super::table::{Align, Cell, TableColumn, TextTable, shown_name};
+use super::terminal;
 use super::wait;
 
 /// Time between two surveys.
-const SURVEY_EVERY: Duration = Duration::from_secs(1);
-/// Lines of `top` around the rows: summary, empty line, heading, what was cut off, and one
-/// for the cursor.
-const LINES_AROUND: usize = 5;
+pub const SURVEY_EVERY: Duration = Duration::from_secs(1);
 
 pub const COLUMNS: &[TableColumn] = &[
     TableColumn { heading: "QUEUE", key: "queue", align: Align::Left, width_min: 5 },
@@ -53,94 +48,18 @@ pub fn run(options: &CliOptions) -> Result<u8, Failure> {
     Ok(if is_whole { 0 } else { STATUS_FAILED })
 }
 
-/// Prints the same again and again; `-r` says how often.
-pub fn top(options: &CliOptions) -> Result<u8, Failure> {
-    let patterns = &options.command;
-    let mut before = Survey::take(&mut nodes::find(options)?, patterns)?;
-    let mut shown = 0;
-    // Once is the default of -r, and of no use here.
-    let limit = match options.repeat {
-        Repeat::Times(times) if times > 1 => Some(times),
-        _ => None,
-    };
-    while limit != Some(shown) {
-        wait::pause(options.interval.unwrap_or(SURVEY_EVERY))?;
-        // Found anew each time: nodes come, go and restart while somebody watches.
-        let after = match nodes::find(options) {
-            Ok(mut nodes) => Survey::take(&mut nodes, patterns)?,
-            Err(failure @ Failure::Interrupted) => return Err(failure),
-            Err(failure) => {
-                show_page(&format!("{failure}\n"))?;
-                shown += 1;
-                continue;
-            }
-        };
-        let rows = rows(&before, &after);
-        match options.format.form {
-            PrintForm::Json | PrintForm::Csv => {
-                terminal::print(table(&rows).render(options.format.form))?;
-            }
-            PrintForm::Standard | PrintForm::Raw => show_page(&page(&rows, &after))?,
-        }
-        before = after;
-        shown += 1;
-    }
-    Ok(0)
-}
-
-/// Shows a page in place of the one before, with lines as long as the screen is wide.
-fn show_page(page: &str) -> Result<(), Failure> {
-    if !terminal::prints_to_terminal() {
-        return terminal::print(page);
-    }
-    let columns = terminal::screen_size().map_or(usize::MAX, |screen| screen.columns);
-    let mut cut = String::from(CLEAR_SCREEN);
-    for line in page.lines() {
-        cut.extend(terminal::one_line(line).chars().take(columns));
-        cut.push('\n');
-    }
-    terminal::draw(cut)
-}
-
-fn page(rows: &[QueueRow], survey: &Survey) -> String {
-    let queued =
-        |rows: &[QueueRow]| rows.iter().map(|row| row.numbers.length).fold(0, u64::saturating_add);
-    let mut page = format!(
-        "{}, {}, {} queued",
-        counted(survey.nodes.len() as u64, "node"),
-        counted(rows.len() as u64, "queue"),
-        counted(queued(rows), "job"),
-    );
-    for (node, reason) in &survey.left_out {
-        let _infallible = write!(page, "; without node {node}: {reason}");
-    }
-    page.push_str("\n\n");
-    let lines = terminal::screen_size().map_or(usize::MAX, |screen| screen.lines);
-    let rows_max = lines.saturating_sub(LINES_AROUND);
-    page.push_str(&table(rows).text(rows_max));
-    if let Some(hidden @ [_, ..]) = rows.get(rows_max..) {
-        let _infallible = writeln!(
-            page,
-            "... and {} with {}: `queues` shows them",
-            counted(hidden.len() as u64, "more queue"),
-            counted(queued(hidden), "job"),
-        );
-    }
-    page
-}
-
 /// One queue of the whole cluster.
 #[derive(Debug, Default, PartialEq)]
-struct QueueRow {
-    name: Vec<u8>,
-    numbers: QueueNumbers,
-    in_per_sec: f64,
-    out_per_sec: f64,
-    nodes: u64,
+pub struct QueueRow {
+    pub name: Vec<u8>,
+    pub numbers: QueueNumbers,
+    pub in_per_sec: f64,
+    pub out_per_sec: f64,
+    pub nodes: u64,
 }
 
 /// Adds the nodes up, the longest queue first.
-fn rows(before: &Survey, after: &Survey) -> Vec<QueueRow> {
+pub fn rows(before: &Survey, after: &Survey) -> Vec<QueueRow> {
     let secs = after.taken_at.duration_since(before.taken_at).as_secs_f64();
     let mut rows: BTreeMap<&[u8], QueueRow> = BTreeMap::new();
     for (node, queues) in &after.nodes {
@@ -164,7 +83,8 @@ fn rows(before: &Survey, after: &Survey) -> Vec<QueueRow> {
     rows
 }
 
-fn table(rows: &[QueueRow]) -> TextTable {
+/// The rows as a table.
+pub fn table(rows: &[QueueRow]) -> TextTable {
     let cells = |row: &QueueRow| {
         vec![
             Cell::Name(row.name.clone()),

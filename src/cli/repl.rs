@@ -218,7 +218,7 @@ fn may_be_kept(line: &str) -> bool {
     let is_secret = |word: &[u8]| {
         let word = word.to_ascii_lowercase();
         word.starts_with(b"-a")
-            || [b"auth".as_slice(), b"requirepass"]
+            || [b"auth".as_slice(), b"requirepass", b"http-token"]
                 .iter()
                 .any(|name| memchr::memmem::find(&word, name).is_some())
     };

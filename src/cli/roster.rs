@@ -32,20 +32,29 @@ pub const COLUMNS: &[TableColumn] = &[
 
 /// Prints all nodes. Returns 1 when one could not be asked.
 pub fn run(options: &CliOptions) -> Result<u8, Failure> {
+    let (table, left_out) = take(options)?;
+    for (node, reason) in &left_out {
+        terminal::complain(format!("Left out node {node}: {reason}"));
+    }
+    terminal::print(table.render(options.format.form))?;
+    Ok(if left_out.is_empty() { 0 } else { STATUS_FAILED })
+}
+
+/// Asks all nodes. Those that could not be asked are in the table all the same, and returned
+/// with the reason.
+pub fn take(options: &CliOptions) -> Result<(TextTable, Vec<(String, String)>), Failure> {
     let mut nodes = nodes::find(options)?;
     let answers = nodes::ask(&mut nodes, NodeNumbers::read)?;
     let view: Vec<&NodePeer> =
         answers.iter().flatten().take(1).flat_map(|first| first.condition.members()).collect();
-    let mut rows = Vec::new();
+    let (mut rows, mut left_out) = (Vec::new(), Vec::new());
     for (node, answer) in nodes.iter().zip(&answers) {
         if let Err(reason) = answer {
-            terminal::complain(format!("Left out node {}: {reason}", node.label()));
+            left_out.push((node.label(), reason.clone()));
         }
         rows.push(row(node, answer.as_ref().ok(), &view));
     }
-    let is_whole = answers.iter().all(Result::is_ok);
-    terminal::print(TextTable { columns: COLUMNS, rows }.render(options.format.form))?;
-    Ok(if is_whole { 0 } else { STATUS_FAILED })
+    Ok((TextTable { columns: COLUMNS, rows }, left_out))
 }
 
 /// What one node says of itself.

@@ -6,9 +6,9 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::json;
 use super::nodes::short;
 use super::output::PrintForm;
+use crate::base::json;
 use crate::base::number::human_bytes;
 use crate::proto::quoting;
 

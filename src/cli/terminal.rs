@@ -6,13 +6,13 @@
 
 use std::borrow::Cow;
 use std::fmt::{Display, Write as _};
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, BufRead, BufReader, IsTerminal, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 use super::failure::Failure;
-use super::sink::Sink;
 use crate::base::reason::reason;
+use crate::base::sink::Sink;
 
 /// Bytes after which a part of the output is sent.
 const PIECE_LEN: usize = 64 * 1024;
@@ -171,7 +171,7 @@ pub fn ask_password() -> Result<Vec<u8>, Failure> {
     let mut password = Vec::new();
     {
         // Hidden before asked for: hiding throws away what has been typed so far.
-        let _hidden = HiddenTyping::on(&terminal).map_err(unable)?;
+        let _hidden = HiddenTyping::on(&terminal, libc::ECHO).map_err(unable)?;
         (&terminal).write_all(b"Password: ").map_err(unable)?;
         BufReader::new(&terminal).read_until(b'\n', &mut password).map_err(unable)?;
     }
@@ -182,39 +182,58 @@ pub fn ask_password() -> Result<Vec<u8>, Failure> {
     Ok(password)
 }
 
+/// Keys of the terminal at standard input come one by one and are not shown, until this is
+/// dropped.
+pub struct Keys {
+    _typing: HiddenTyping<io::Stdin>,
+}
+
+impl Keys {
+    /// `None` unless standard input and output are a terminal.
+    pub fn watch() -> Option<Keys> {
+        if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+            return None;
+        }
+        let typing = HiddenTyping::on(io::stdin(), libc::ECHO | libc::ICANON).ok()?;
+        Some(Keys { _typing: typing })
+    }
+}
+
 /// A terminal that does not show what is typed, until dropped.
-struct HiddenTyping<'a> {
-    terminal: &'a File,
+struct HiddenTyping<T: AsFd> {
+    terminal: T,
     before: libc::termios,
 }
 
-impl<'a> HiddenTyping<'a> {
-    fn on(terminal: &'a File) -> io::Result<Self> {
+impl<T: AsFd> HiddenTyping<T> {
+    /// Turns some of the terminal's modes off.
+    fn on(terminal: T, modes: libc::tcflag_t) -> io::Result<Self> {
         // SAFETY: termios is a plain C struct for which all zeros is a value, and tcgetattr
         // fills it; the descriptor is open as long as the borrow lasts.
         let before = unsafe {
             let mut attributes: libc::termios = std::mem::zeroed();
-            if libc::tcgetattr(terminal.as_raw_fd(), &raw mut attributes) != 0 {
+            if libc::tcgetattr(terminal.as_fd().as_raw_fd(), &raw mut attributes) != 0 {
                 return Err(io::Error::last_os_error());
             }
             attributes
         };
         let hidden = HiddenTyping { terminal, before };
         let mut attributes = before;
-        attributes.c_lflag &= !libc::ECHO;
+        attributes.c_lflag &= !modes;
         hidden.apply(&attributes)?;
         Ok(hidden)
     }
 
     fn apply(&self, attributes: &libc::termios) -> io::Result<()> {
         // SAFETY: the attributes come from tcgetattr on this same open descriptor.
-        let status =
-            unsafe { libc::tcsetattr(self.terminal.as_raw_fd(), libc::TCSAFLUSH, attributes) };
+        let status = unsafe {
+            libc::tcsetattr(self.terminal.as_fd().as_raw_fd(), libc::TCSAFLUSH, attributes)
+        };
         if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 }
 
-impl Drop for HiddenTyping<'_> {
+impl<T: AsFd> Drop for HiddenTyping<T> {
     fn drop(&mut self) {
         // Nothing better can be done about a terminal that is gone.
         let _ = self.apply(&self.before);

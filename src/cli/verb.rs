@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use super::failure::Failure;
 use super::options::CliOptions;
-use super::{cluster, config_all, queues, roster};
+use super::{cluster, config_all, queues, roster, top};
 
 /// A verb of the tool.
 pub struct Verb {
@@ -30,7 +30,7 @@ pub static VERBS: &[Verb] = &[
         summary: "The queues of the cluster: length, age, rates, pauses",
         run: queues::run,
     },
-    Verb { name: "top", syntax: "[<pattern> ...]", summary: "The same, live", run: queues::top },
+    Verb { name: "top", syntax: "[<pattern> ...]", summary: "The same, live", run: top::run },
     Verb {
         name: "nodes",
         syntax: "",

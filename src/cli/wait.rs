@@ -88,6 +88,26 @@ pub fn for_socket(
     }
 }
 
+/// Returns whether Ctrl-C ends waits.
+pub fn catches_interrupts() -> bool {
+    INTERRUPTS.get().is_some()
+}
+
+/// Waits for a key, so long at most. `None`: there was none.
+pub fn for_key(longest: Duration) -> Result<Option<u8>, Failure> {
+    match for_socket(&io::stdin(), Readiness::Readable, Some(Instant::now() + longest)) {
+        Ok(()) => {}
+        Err(Failure::Silent) => return Ok(None),
+        Err(failure) => return Err(failure),
+    }
+    let mut key = [0];
+    // The terminal is gone: nobody will ever type.
+    match io::stdin().lock().read(&mut key).map_err(Failure::Socket)? {
+        0 => Err(Failure::Interrupted),
+        _ => Ok(Some(key[0])),
+    }
+}
+
 /// Lets some time pass.
 pub fn pause(length: Duration) -> Result<(), Failure> {
     if INTERRUPTS.get().is_none() {

@@ -208,11 +208,26 @@ fn top_says_what_does_not_fit_the_screen() {
     let lines: Vec<&str> = page.lines().collect();
     assert_eq!(lines.len(), 21, "{page}");
     assert!(lines[1].starts_with("queue-00 "), "{page}");
-    assert_eq!(lines[20], "... and 48 more queues with 48 jobs: `qu");
+    assert_eq!(lines[19], "... and 49 more queues with 49 jobs: `qu");
+    assert_eq!(lines[20], "1 queues  2 nodes  s next order  p pause");
     assert!(lines.iter().all(|line| line.chars().count() <= 40), "{page}");
     terminal.type_keys("\x03");
-    // Nothing catches it here.
-    assert_eq!(terminal.wait_for_end().0, None);
+    assert_eq!(terminal.wait_for_end().0, Some(0));
+}
+
+#[test]
+fn keys_choose_what_top_shows() {
+    let node = start();
+    let mut terminal = Terminal::run(client(node.port(), "top -i 0.01"));
+    terminal.wait_for("\x1b[H\x1b[2J1 node, 0 queues, 0 jobs queued\r\n\r\n");
+    terminal.wait_for("q quit; by length\r\n");
+    terminal.type_keys("2");
+    terminal.wait_for("\x1b[H\x1b[2J1 node\r\n\r\nNODE     ADDRESS ");
+    terminal.type_keys("s");
+    terminal.wait_for("QUEUE ");
+    terminal.wait_for("q quit; by oldest\r\n");
+    terminal.type_keys("q");
+    assert_eq!(terminal.wait_for_end().0, Some(0));
 }
 
 #[test]

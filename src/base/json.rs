@@ -1,10 +1,10 @@
-//! JSON as the tools write it.
+//! JSON as the tools and the HTTP port write it.
 //!
 //! Strings are bytes that are often UTF-8 and need not be: those that are not become
 //! `{"base64":"..."}`, so that nothing is lost.
 
+use super::ids::BASE64;
 use super::sink::Sink;
-use crate::base::ids::BASE64;
 
 /// Appends a string, or an object when the bytes are no UTF-8.
 pub fn write_bytes(bytes: &[u8], out: &mut dyn Sink) {
@@ -40,7 +40,8 @@ pub fn write_string(text: &str, out: &mut dyn Sink) {
     out.put(b"\"");
 }
 
-fn write_base64(bytes: &[u8], out: &mut dyn Sink) {
+/// Appends bytes in base64.
+pub fn write_base64(bytes: &[u8], out: &mut dyn Sink) {
     for group in bytes.chunks(3) {
         let byte = |index| u32::from(group.get(index).copied().unwrap_or(0));
         let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
