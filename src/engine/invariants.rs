@@ -65,6 +65,15 @@ impl Engine {
                 "urgent jobs that wait are offered"
             );
             assert!(due_at.is_none_or(|at| self.offers.contains(at, q)), "a time is kept twice");
+            if let Some(times) = &self.queued_times {
+                let age_ms = self.now.mono.ms_since(queue.created_at);
+                assert!(
+                    queue.jobs.iter().all(|r| times.waited_ms(r, self.now.mono) <= age_ms),
+                    "a job waits in its queue from when it came there"
+                );
+                let counted = queue.waits.as_ref().map_or(0, |waits| waits.count());
+                assert!(counted <= queue.jobs_out, "only who left a queue has waited there");
+            }
             let key = |r| (self.jobs[r].priority(), self.jobs[r].ctime, self.jobs[r].id);
             let keys: Vec<_> = queue.jobs.iter().map(key).collect();
             assert!(keys.is_sorted(), "a queue is in order");

@@ -27,7 +27,7 @@
 //! | [`records`] | records for the append only file, and back |
 //! | [`cluster`], [`membership`] | nodes, links, gossip, failure detection; what they mean for jobs |
 //! | [`command`], [`commands`], [`arguments`] | the table of commands, and one function each |
-//! | `view` | what replies and records are written from |
+//! | `view`, [`figures`], [`waits`] | what replies and records are written from; what operators see |
 //! | [`timer`] | recurring work |
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
@@ -45,6 +45,7 @@ mod dead;
 pub mod delivery;
 mod endings;
 pub mod error;
+pub mod figures;
 mod flush;
 mod hold;
 mod invariants;
@@ -66,6 +67,7 @@ pub mod replication;
 pub mod restored;
 pub mod timer;
 mod view;
+pub mod waits;
 pub mod your_jobs;
 
 use core::fmt::Display;
@@ -98,6 +100,7 @@ use queue::Queues;
 use records::Storage;
 use restored::Restored;
 use timer::{Timer, TimerTable};
+use waits::QueuedTimes;
 
 /// Idle queues are searched for among this many at a time.
 const IDLE_QUEUES_PER_VISIT: usize = 1000;
@@ -136,6 +139,8 @@ pub struct Engine {
     ask_for_attributes_at: MonoMs,
     timers: TimerTable,
     long_commands: BTreeMap<ClientId, LongCommand>,
+    /// Only where waits are counted.
+    queued_times: Option<Box<QueuedTimes>>,
     /// Room for the jobs that a GETJOB fetches; empty between commands.
     fetched: Vec<JobRef>,
     memory_level: u8,
@@ -173,6 +178,7 @@ impl Engine {
             ask_for_attributes_at: now.mono,
             timers: TimerTable::new(now.mono),
             long_commands: BTreeMap::new(),
+            queued_times: None,
             fetched: Vec::new(),
             memory_level: 0,
             storage: Storage::Off,

@@ -16,10 +16,12 @@ use crate::proto::bus;
 
 use super::Engine;
 use super::blocked::WaitOrder;
+use super::figures::Traffic;
 use super::jobs::Job;
 use super::need_jobs::Imports;
 use super::offers::Urgent;
 use super::policy::KeptPolicy;
+use super::waits::WaitHistogram;
 use super::your_jobs::Asks;
 
 pub type QueueRef = Ref<QueueEntry>;
@@ -54,6 +56,8 @@ pub struct Queue {
     pub imports: Imports,
     /// What the policies say of it, if that was asked.
     pub policy: Option<Box<KeptPolicy>>,
+    /// Only where waits are counted.
+    pub waits: Option<Box<WaitHistogram>>,
 }
 
 /// Which ways a queue is paused, as the flags of a PAUSE message.
@@ -102,6 +106,7 @@ impl Queue {
             is_ready: false,
             imports: Imports::default(),
             policy: None,
+            waits: None,
         }
     }
 
@@ -146,6 +151,8 @@ pub struct Queues {
     more_to_lend: BTreeSet<QueueRef>,
     /// Where the next search for idle queues begins.
     idle_cursor: u32,
+    /// What went through the queues that are gone.
+    traffic_of_closed: Traffic,
 }
 
 impl Queues {
@@ -158,6 +165,7 @@ impl Queues {
             ready: Vec::new(),
             more_to_lend: BTreeSet::new(),
             idle_cursor: 0,
+            traffic_of_closed: Traffic::default(),
         }
     }
 
@@ -254,6 +262,8 @@ impl Queues {
         if let Some(queue) = entry.live.take() {
             assert!(queue.jobs.is_empty() && queue.waiters.is_empty(), "nobody uses the queue");
             self.live_count -= 1;
+            self.traffic_of_closed.jobs_in += queue.jobs_in;
+            self.traffic_of_closed.jobs_out += queue.jobs_out;
             if queue.is_ready {
                 self.ready.retain(|&ready| ready != q);
             }
@@ -270,6 +280,11 @@ impl Queues {
         if is_unused {
             self.close(q);
         }
+    }
+
+    /// What went through the queues that are gone.
+    pub fn traffic_of_closed(&self) -> Traffic {
+        self.traffic_of_closed
     }
 
     /// One more than the highest slot in use or used before.

@@ -88,6 +88,7 @@ impl Node {
     ) -> Self {
         let clock = Clock::default();
         let mut engine = Engine::new(config.clone(), id, seed, clock.at(0));
+        count_waits(&mut engine, seed);
         let mut storage = Storage::new(Rng::from_seed(seed), append_only);
         storage.start(&mut engine, clock.at(0));
         engine.out.save_nodes = true;
@@ -121,6 +122,7 @@ impl Node {
         };
         let loading = EngineConfig { enqueue_at_load, ..config.clone() };
         self.engine = Engine::new(loading, id, seed, now);
+        count_waits(&mut self.engine, seed);
         self.engine.load_nodes(now, &lines);
         self.engine.out.save_nodes = lines.is_empty();
         self.storage.start(&mut self.engine, now);
@@ -140,6 +142,13 @@ impl Node {
         let client = ClientId { slot: self.last_client, generation: 0 };
         self.clients.insert(client, Client::new(resp));
         client
+    }
+}
+
+/// Has half of the nodes count how long jobs wait, which changes nothing else.
+fn count_waits(engine: &mut Engine, seed: [u8; 32]) {
+    if seed[0] & 1 == 1 {
+        engine.count_waits();
     }
 }
 

@@ -184,7 +184,9 @@ impl Cluster {
     fn pong_received(&mut self, cx: &mut Context<'_>, from: NodeRef) {
         let node = self.node_mut(from);
         node.contact.pong_received_at = Some(cx.now.mono);
-        node.contact.ping_sent_at = None;
+        if let Some(sent_at) = node.contact.ping_sent_at.take() {
+            node.contact.round_trip_ms = Some(cx.now.mono.ms_since(sent_at));
+        }
         if node.is_failing() {
             let flags = node.flags().without(NodeFlags::PFAIL | NodeFlags::FAIL);
             self.set_flags(from, flags);

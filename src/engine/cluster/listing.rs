@@ -1,15 +1,58 @@
 //! The nodes as CLUSTER NODES shows them and nodes.conf keeps them.
 
-use crate::base::ids::NodeId;
+use core::net::SocketAddr;
+
+use crate::base::ids::{LinkId, NodeId};
 use crate::base::time::{MonoMs, Now, UnixMs};
 use crate::engine::node_set::{ME, NodeRef};
-use crate::proto::bus::NodeFlags;
+use crate::proto::bus::{Abilities, NodeFlags};
 use crate::proto::nodes_conf::{self, LinkState, NodeLine};
 
 use super::Cluster;
 use super::nodes::{Address, Contact, Introduction};
 
+/// Another node, as operators are shown it.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerFigures {
+    pub id: NodeId,
+    /// Where clients reach it, if anybody knows.
+    pub address: Option<SocketAddr>,
+    /// What this node thinks of it.
+    pub flags: NodeFlags,
+    /// The link that this node has made to it.
+    pub link: Option<LinkId>,
+    /// How long the last ping that was answered took, in ms.
+    pub round_trip_ms: Option<u64>,
+    /// How long ago that was, in ms.
+    pub heard_ms_ago: Option<u64>,
+    /// As it announced; `None` before its first heartbeat.
+    pub abilities: Option<Abilities>,
+}
+
 impl Cluster {
+    /// The other known nodes, in the order of their IDs.
+    pub fn peers(&self, now: MonoMs) -> impl Iterator<Item = PeerFigures> {
+        self.known().filter(|node| *node != ME).map(move |node| {
+            let node = self.node(node);
+            let contact = &node.contact;
+            PeerFigures {
+                id: node.id,
+                address: contact.address.map(|address| address.client()),
+                flags: node.shown_flags(),
+                link: contact.link.up(),
+                round_trip_ms: contact.round_trip_ms,
+                heard_ms_ago: contact.pong_received_at.map(|at| now.ms_since(at)),
+                abilities: node.abilities,
+            }
+        })
+    }
+
+    /// Where clients reach this node, as far as it knows.
+    pub fn my_address(&self, now: Now) -> (Option<core::net::IpAddr>, u16) {
+        let line = self.node_line(now, ME);
+        (line.ip, line.port)
+    }
+
     /// Nodes in handshake.
     pub fn handshake_count(&self) -> usize {
         self.handshakes.len()

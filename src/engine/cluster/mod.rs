@@ -86,6 +86,7 @@ use allowance::{Allowance, Damped};
 pub use handshake::Begun;
 use handshake::Handshake;
 pub use links::LinkEnds;
+pub use listing::PeerFigures;
 use nodes::Node;
 pub use operator::{Forgotten, Leaving, Reset};
 

@@ -101,6 +101,8 @@ pub(super) struct Contact {
     /// a link.
     pub ping_sent_at: Option<MonoMs>,
     pub pong_received_at: Option<MonoMs>,
+    /// How long the last ping that was answered took, in ms.
+    pub round_trip_ms: Option<u64>,
     /// Attempts in a row to make a link that came to nothing.
     pub failed_connects: u32,
 }
