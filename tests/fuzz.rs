@@ -28,6 +28,7 @@ use disque::proto::reader::Reader;
 use disque::proto::reply::Resp;
 use disque::proto::reply_reader::{ReplyReader, Value};
 use disque::proto::request::{Args, OwnedArgs, Parsed, RequestError, RequestParser, Sender};
+use disque::server::http::request::{self as http_request, HEADER_MAX};
 
 #[path = "environment/mod.rs"]
 #[allow(dead_code, reason = "the simulator uses the rest of it")]
@@ -41,6 +42,9 @@ const REQUESTS: &[u8] = b"*4\r\n$6\r\nADDJOB\r\n$1\r\nq\r\n$4\r\nbody\r\n$1\r\n0
     GETJOB NOHANG FROM \"a \\x41\" 'b'\n*2\r\n$4\r\nQLEN\r\n$12\r\nabcdefghijkl\r\n*-1\r\n*0\r\nQUIT\n";
 const REPLIES: &[u8] = b"+OK\r\n-ERR syntax error\r\n:-12\r\n$4\r\nbody\r\n$-1\r\n*-1\r\n\
     *2\r\n*2\r\n$1\r\na\r\n_\r\n:1\r\n%1\r\n+key\r\n*0\r\n";
+
+const HTTP_REQUEST: &[u8] = b"GET /api/queue?name=a%20b%ff+c&x HTTP/1.1\r\nHost: [::1]:9711\r\n\
+    Authorization: Bearer s3cret\r\nAccept: text/plain;q=0.5\r\nConnection: close\r\n\r\n";
 
 fn rounds() -> u64 {
     environment::count("FUZZ_ROUNDS", 100_000)
@@ -466,5 +470,21 @@ fn lines_patterns_and_numbers() {
     }
     fuzz_both_ways(b"[^a-c]*?\\x", |_, pattern| {
         verdict(glob::matches(&pattern, b"dedx", glob::Case::Insensitive))
+    });
+}
+
+#[test]
+fn damaged_http_requests_are_read_once_they_are_whole_or_refused() {
+    fuzz_both_ways(HTTP_REQUEST, |rng, copy| {
+        let whole = http_request::parse(&copy);
+        if let Ok(Some((request, len))) = &whole {
+            assert!(*len <= copy.len().min(HEADER_MAX) && request.path.starts_with('/'));
+            // What comes behind a request is none of its business, and no less will do.
+            let longer = [&copy[..*len], b"\0\xffGET"].concat();
+            assert_eq!(http_request::parse(&longer), whole);
+            let shorter = rng.index(*len);
+            assert!(!matches!(http_request::parse(&copy[..shorter]), Ok(Some(_))));
+        }
+        Verdict::of(&whole)
     });
 }

@@ -149,18 +149,24 @@ impl Link {
         self.input.read(&mut self.stream, shared)
     }
 
-    /// Sends a turn's frames; an error when the link is broken or too far behind.
-    pub fn send<'a>(&mut self, frames: impl Iterator<Item = &'a [u8]>) -> io::Result<()> {
-        self.output.send(&mut self.stream, frames)?;
+    /// Sends a turn's frames and returns how many bytes the socket took; an error when the link
+    /// is broken or too far behind.
+    pub fn send<'a>(&mut self, frames: impl Iterator<Item = &'a [u8]>) -> io::Result<usize> {
+        let sent = self.output.send(&mut self.stream, frames)?;
         if self.output.len() > self.unsent_max {
             return Err(io::Error::other("the peer does not keep up"));
         }
-        Ok(())
+        Ok(sent)
     }
 
-    /// Sends what waits, now that the socket is writable.
-    pub fn flush(&mut self) -> io::Result<()> {
-        self.output.flush(&mut self.stream).map(drop)
+    /// Sends what waits, now that the socket is writable; returns how many bytes it took.
+    pub fn flush(&mut self) -> io::Result<usize> {
+        self.output.flush(&mut self.stream)
+    }
+
+    /// How many bytes wait for the socket to take them.
+    pub fn unsent(&self) -> usize {
+        self.output.len()
     }
 
     /// Takes the socket out of the loop, before it is dropped.

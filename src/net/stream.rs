@@ -3,7 +3,7 @@
 
 use std::io::{self, IoSlice, Read as _, Write as _};
 use std::mem::MaybeUninit;
-use std::net::IpAddr;
+use std::net::{IpAddr, Shutdown};
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::time::Duration;
 
@@ -112,6 +112,14 @@ impl Stream {
                 .with_interval(Duration::from_secs((secs / 3).max(1)))
                 .with_retries(3);
             let _unnoticed_otherwise = SockRef::from(stream).set_tcp_keepalive(&keepalive);
+        }
+    }
+
+    /// Sends no more: the other side reads to the end of what was sent.
+    pub fn shut_down_writes(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
+            Self::Unix(stream) => stream.shutdown(Shutdown::Write),
         }
     }
 

@@ -174,6 +174,11 @@ impl Server {
         self.links.iter().map(|link| (link.id, &link.link.input))
     }
 
+    /// How many bytes wait for a peer to read them.
+    pub(super) fn link_unsent(&self, id: LinkId) -> usize {
+        self.links.find(id.slot, id.generation).map_or(0, |link| link.link.unsent())
+    }
+
     /// The other end of a link.
     pub(super) fn link_peer(&self, id: LinkId) -> Option<IpAddr> {
         self.links.find(id.slot, id.generation).map(|link| link.link.peer())
@@ -198,7 +203,7 @@ impl Server {
         if event.writable || bus_link.requested_as.is_some() {
             let progress = bus_link.link.progress().and_then(|progress| {
                 if progress == ConnectProgress::Up {
-                    bus_link.link.flush()?;
+                    self.stats.bus_output_bytes += bus_link.link.flush()? as u64;
                 }
                 Ok(progress)
             });
@@ -249,6 +254,7 @@ impl Server {
             };
             if len > 0 {
                 bus_link.active_at = self.clock.now.mono;
+                self.stats.bus_input_bytes += len as u64;
             }
             quota = quota.saturating_sub(len);
             if len > 0 && !self.take_messages(id) || len == 0 || !has_more {
@@ -355,9 +361,12 @@ impl Server {
             let id = frames[0].0;
             let Some(bus_link) = self.links.find_mut(id.slot, id.generation) else { continue };
             let parts = frames.iter().map(|(_, range)| &bytes[range.clone()]);
-            if let Err(error) = bus_link.link.send(parts) {
-                log::debug!("Link to cluster node {}: {error}", bus_link.link.peer());
-                broken.push(id);
+            match bus_link.link.send(parts) {
+                Ok(sent) => self.stats.bus_output_bytes += sent as u64,
+                Err(error) => {
+                    log::debug!("Link to cluster node {}: {error}", bus_link.link.peer());
+                    broken.push(id);
+                }
             }
         }
         sends.clear();

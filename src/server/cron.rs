@@ -18,6 +18,8 @@ pub enum ServerTimer {
     Rates,
     /// Memory: how full it is, and jobs that may go early.
     Memory,
+    /// Connections of the HTTP port, where there is one.
+    Http,
     /// Once: a starved listener tries again.
     AcceptAgain,
     /// Once: CLIENT PAUSE is over.
@@ -50,6 +52,7 @@ impl Server {
             match timer {
                 ServerTimer::Clients => self.visit_clients(),
                 ServerTimer::Links => self.close_idle_links(),
+                ServerTimer::Http => self.visit_http(),
                 ServerTimer::Rates => self.stats.sample(self.clock.now.mono),
                 ServerTimer::Memory => {
                     if self.measure_memory() == 1 {

@@ -254,6 +254,12 @@ pub fn resident_bytes() -> Option<u64> {
     Some(pages * u64::try_from(page_size).ok()?)
 }
 
+/// Processor time of this process, in seconds.
+pub fn cpu_secs() -> f64 {
+    let own = usage(libc::RUSAGE_SELF);
+    secs(own.ru_utime) + secs(own.ru_stime)
+}
+
 fn usage(who: libc::c_int) -> libc::rusage {
     // SAFETY: rusage is numbers, for which zero is a value; getrusage writes one.
     unsafe {

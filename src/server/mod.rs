@@ -21,6 +21,7 @@
 //! | `cron`, [`clock`] | recurring work, time |
 //! | [`config`], [`config_file`], [`command_line`] | settings |
 //! | [`info`], [`stats`], [`slowlog`], [`latency`], [`monitor`] | what operators see |
+//! | [`http`] | the same for programs that scrape and probe, and a page |
 //! | `authentication`, `ping`, `keyspace` | who a client is; what clients of Redis ask first |
 //! | [`logger`], [`signals`], [`daemon`], [`banner`], [`identity`], [`shutdown`], [`watchdog`] | the process |
 
@@ -39,6 +40,7 @@ pub mod daemon;
 pub mod debug;
 mod eviction;
 mod gates;
+pub mod http;
 pub mod identity;
 pub mod info;
 mod keyspace;
@@ -94,6 +96,7 @@ use command_table::CommandTable;
 use config::Config;
 use cron::ServerTimer;
 use eviction::MemoryNews;
+use http::{Http, HttpId};
 use identity::Identity;
 use latency::{LatencyEvent, LatencyMonitor};
 use nodes::Nodes;
@@ -127,6 +130,7 @@ pub struct Server {
     pub latency: LatencyMonitor,
     pub identity: Identity,
     pub watchdog: Watchdog,
+    http: Http,
 
     event_loop: EventLoop,
     timers: TimeTable<ServerTimer>,
@@ -194,6 +198,7 @@ impl Server {
         }
         let bus_port = config.port + BUS_PORT_OFFSET;
         let bus_listeners = Listener::bind_all(&config.bind, bus_port, config.tcp_backlog)?;
+        let http = Http::bind(&config.http_bind, config.http_port, config.tcp_backlog)?;
         let mut event_loop = EventLoop::new()?;
         let disk_token = Token { kind: persistence::DISK_TOKENS, slot: 0, generation: 0 };
         let waker = event_loop.waker(disk_token)?;
@@ -229,6 +234,7 @@ impl Server {
             latency: LatencyMonitor::default(),
             identity,
             watchdog: Watchdog::default(),
+            http,
             event_loop,
             timers: TimeTable::new(),
             termination: Termination::new()?,
@@ -254,6 +260,7 @@ impl Server {
         };
         server.register()?;
         server.start_timers(server.config.hz);
+        server.start_http();
         server.begin_loading().map_err(StartError)?;
         Ok(server)
     }
@@ -262,6 +269,7 @@ impl Server {
         let kinds = [
             (client::life::LISTENER_TOKENS, &mut self.listeners),
             (bus::LISTENER_TOKENS, &mut self.bus_listeners),
+            (http::LISTENER_TOKENS, self.http.listeners_mut()),
         ];
         for (kind, listeners) in kinds {
             for (slot, listener) in (0..).zip(listeners) {
@@ -350,6 +358,9 @@ impl Server {
             }
             // The turn's end asks the thread what it has done.
             persistence::DISK_TOKENS => {}
+            http::CONNECTION_TOKENS => self.handle_http_event(HttpId { slot, generation }, event),
+            http::LISTENER_TOKENS => self.accept_http(event.token),
+            http::WORK_TOKENS => self.run_http(),
             _ => unreachable!("every kind of token has an arm"),
         }
     }
@@ -402,6 +413,7 @@ impl Server {
     fn close_listeners(&mut self) {
         self.listeners.clear();
         self.bus_listeners.clear();
+        self.http.listeners_mut().clear();
         if let Some(path) = &self.config.unixsocket {
             log::info!("Removing the unix socket file.");
             if let Err(error) = fs::remove_file(path) {

@@ -3,6 +3,8 @@
 
 /// What stands in place of a password.
 const HIDDEN: &[u8] = b"(redacted)";
+/// Directives whose values are secret.
+const SECRETS: [&[u8]; 2] = [b"requirepass", b"http-token"];
 
 /// The arguments of a request as others may see them. `command` is the command's own
 /// name, whatever it was renamed to; as it was sent it stands at `name_at`.
@@ -23,7 +25,7 @@ pub fn hidden<'a>(
             "config" => {
                 at == 3
                     && second_last.eq_ignore_ascii_case(b"set")
-                    && last.eq_ignore_ascii_case(b"requirepass")
+                    && SECRETS.iter().any(|name| last.eq_ignore_ascii_case(name))
             }
             _ => false,
         };
@@ -59,6 +61,7 @@ mod tests {
             shown("config", "config SET RequirePass secret"),
             "config SET RequirePass (redacted)"
         );
+        assert_eq!(shown("config", "config set http-token x"), "config set http-token (redacted)");
         assert_eq!(shown("config", "config get requirepass"), "config get requirepass");
         assert_eq!(shown("addjob", "addjob auth secret 0"), "addjob auth secret 0");
     }

@@ -1,13 +1,25 @@
 //! Counters since the start, or since CONFIG RESETSTAT.
+//!
+//! Who collects them over time needs counters that never fall: [`ServerStats::since_start`]
+//! has what a reset took away in it. Histograms of commands are kept for them alone, and only
+//! where somebody can ask for them.
 
 use std::fmt::{self, Display};
 
+use crate::base::histogram::Histogram;
 use crate::base::time::MonoMs;
 
 /// Samples a rate is the mean of. C: STATS_METRIC_SAMPLES.
 const SAMPLES: usize = 16;
 /// Time between two samples.
 pub const SAMPLE_PERIOD_MS: u64 = 100;
+
+/// The bounds of the histograms of commands, in us.
+pub const DURATION_BOUNDS_US: [u64; 11] =
+    [100, 250, 500, 1000, 2500, 5000, 10_000, 25_000, 100_000, 1_000_000, u64::MAX];
+
+/// How long the calls of a command took, in us.
+pub type DurationHistogram = Histogram<{ DURATION_BOUNDS_US.len() }>;
 
 /// What the server counts of its own doings.
 #[derive(Default)]
@@ -17,11 +29,30 @@ pub struct ServerStats {
     pub commands_processed: u64,
     pub net_input_bytes: u64,
     pub net_output_bytes: u64,
+    /// Of links to other nodes.
+    pub bus_input_bytes: u64,
+    pub bus_output_bytes: u64,
     /// By place in the command table.
     pub commands: Vec<CommandStats>,
     command_rate: Rate,
     input_rate: Rate,
     output_rate: Rate,
+    /// By place in the command table; only where somebody can ask for them.
+    durations: Option<Vec<DurationHistogram>>,
+    /// What resets took away.
+    before_reset: Counters,
+}
+
+/// The counters that are plain numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    pub connections_received: u64,
+    pub connections_rejected: u64,
+    pub commands_processed: u64,
+    pub net_input_bytes: u64,
+    pub net_output_bytes: u64,
+    pub bus_input_bytes: u64,
+    pub bus_output_bytes: u64,
 }
 
 /// How often a command ran, and for how long in all.
@@ -49,6 +80,36 @@ impl ServerStats {
         self.commands[place].calls += 1;
         self.commands[place].total_us += duration_us;
         self.commands_processed += 1;
+        if let Some(durations) = &mut self.durations {
+            if durations.len() <= place {
+                durations.resize(place + 1, DurationHistogram::default());
+            }
+            durations[place].note(&DURATION_BOUNDS_US, duration_us);
+        }
+    }
+
+    /// From now on the durations of commands are kept.
+    pub fn count_durations(&mut self) {
+        self.durations = Some(Vec::new());
+    }
+
+    /// The durations of commands by place in the command table, of those that ran.
+    pub fn durations(&self) -> impl Iterator<Item = (usize, &DurationHistogram)> {
+        self.durations.iter().flatten().enumerate().filter(|(_, histogram)| histogram.count() > 0)
+    }
+
+    /// The counters since the start, whatever resets there were.
+    pub fn since_start(&self) -> Counters {
+        let before = &self.before_reset;
+        Counters {
+            connections_received: before.connections_received + self.connections_received,
+            connections_rejected: before.connections_rejected + self.connections_rejected,
+            commands_processed: before.commands_processed + self.commands_processed,
+            net_input_bytes: before.net_input_bytes + self.net_input_bytes,
+            net_output_bytes: before.net_output_bytes + self.net_output_bytes,
+            bus_input_bytes: before.bus_input_bytes + self.bus_input_bytes,
+            bus_output_bytes: before.bus_output_bytes + self.bus_output_bytes,
+        }
     }
 
     /// Takes a sample of every rate; called each [`SAMPLE_PERIOD_MS`].
@@ -70,9 +131,13 @@ impl ServerStats {
         self.output_rate.mean()
     }
 
-    /// Starts from nothing again.
+    /// Starts from nothing again, but for what is counted since the start.
     pub fn reset(&mut self) {
-        *self = Self::default();
+        *self = Self {
+            before_reset: self.since_start(),
+            durations: self.durations.take(),
+            ..Self::default()
+        };
     }
 }
 
@@ -126,5 +191,19 @@ mod tests {
         stats.reset();
         assert_eq!((stats.commands_processed, stats.commands_per_sec()), (0, 0));
         assert!(stats.commands.is_empty());
+    }
+
+    #[test]
+    fn what_is_counted_since_the_start_outlives_a_reset() {
+        let mut stats = ServerStats { net_input_bytes: 7, ..ServerStats::default() };
+        stats.count_durations();
+        stats.count_call(2, 300);
+        stats.reset();
+        stats.count_call(2, 99);
+        stats.net_input_bytes = 4;
+        let counters = stats.since_start();
+        assert_eq!((counters.commands_processed, counters.net_input_bytes), (2, 11));
+        let durations: Vec<_> = stats.durations().map(|(place, it)| (place, it.sum())).collect();
+        assert_eq!(durations, [(2, 399)]);
     }
 }

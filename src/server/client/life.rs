@@ -10,7 +10,7 @@ use crate::net::connection::Connection;
 use crate::net::listener::{Accepted, Listener};
 use crate::net::stream::Stream;
 use crate::server::cron::ServerTimer;
-use crate::server::{Server, bus};
+use crate::server::{Server, bus, http};
 
 /// The kind of tokens under which listeners for clients are registered; their slot is
 /// their place in the list.
@@ -187,5 +187,6 @@ impl Server {
         };
         tokens(LISTENER_TOKENS, &self.listeners)
             .chain(tokens(bus::LISTENER_TOKENS, &self.bus_listeners))
+            .chain(tokens(http::LISTENER_TOKENS, self.http.listeners()))
     }
 }

@@ -54,6 +54,8 @@ const AT_START: Access = Access { set: false, ..LIVE };
 const UNSHOWN: Access = Access { get: false, ..AT_START };
 const NOT_REWRITTEN: Access = Access { rewrite: false, ..AT_START };
 const FILE_ONLY: Access = Access { file: true, get: false, set: false, rewrite: false };
+/// A secret that is set and not shown.
+const HIDDEN: Access = Access { get: false, ..LIVE };
 /// Holds until the server ends.
 const SET_ONLY: Access = Access { file: false, get: true, set: true, rewrite: false };
 
@@ -207,6 +209,40 @@ pub static SECTIONS: &[DirectiveGroup] = &[
                 "Drops a client that does not read: at once over the first size, or after so many \
                  seconds on end over the second; 0 is no limit. The only class is normal.",
             ),
+        ],
+    },
+    DirectiveGroup {
+        title: "HTTP port for operators",
+        directives: &[
+            row(
+                "http-port",
+                up_to(u16::MAX as i64),
+                AT_START,
+                place!(http_port),
+                "TCP port for what operators' tools ask over HTTP: /metrics for Prometheus, /livez \
+                 and /readyz for probes, /api/... in JSON, and a page at /. 0, the default, is no \
+                 such port. It answers only questions; docs/operations.md has them.",
+            ),
+            row(
+                "http-bind",
+                ValueForm::Addresses,
+                AT_START,
+                place!(http_bind),
+                "Addresses that the HTTP port listens on. Whoever reaches one of them may read the \
+                 names of queues, numbers and, without requirepass, bodies of jobs, unless \
+                 http-token is set; nothing is encrypted.",
+            ),
+            row(
+                "http-token",
+                ValueForm::Password,
+                HIDDEN,
+                place!(http_token),
+                "What a client of the HTTP port has to send with everything but /livez, /readyz and \
+                 the page itself: Authorization: Bearer TOKEN. The page asks for it. Visible ASCII \
+                 characters; empty is none. CONFIG GET does not show it.",
+            )
+            .when_read(|config, _| check_http_token(config))
+            .when_set(|_, next| check_http_token(next)),
         ],
     },
     DirectiveGroup {
@@ -668,6 +704,14 @@ fn try_logfile(config: &mut Config, dir_before: &Path) -> Result<(), String> {
     match OpenOptions::new().append(true).create(true).open(&path) {
         Ok(_) => Ok(()),
         Err(e) => Err(format!("can't open the log file {}: {e}", path.display())),
+    }
+}
+
+fn check_http_token(config: &mut Config) -> Result<(), String> {
+    let is_sendable = |token: &Vec<u8>| token.iter().all(u8::is_ascii_graphic);
+    match config.http_token.as_ref().is_none_or(is_sendable) {
+        true => Ok(()),
+        false => Err("http-token has characters that no header can have".into()),
     }
 }
 

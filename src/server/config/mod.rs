@@ -42,6 +42,11 @@ pub struct Config {
     pub maxclients: u32,
     pub client_output_buffer_limit: OutputLimit,
 
+    /// 0: there is no HTTP port.
+    pub http_port: u16,
+    pub http_bind: Vec<String>,
+    pub http_token: Option<Vec<u8>>,
+
     pub loglevel: LogLevel,
     /// Empty: standard output.
     pub logfile: PathBuf,
@@ -120,6 +125,9 @@ impl Default for Config {
             tcp_keepalive_secs: 300,
             maxclients: 10_000,
             client_output_buffer_limit: OutputLimit::default(),
+            http_port: 0,
+            http_bind: vec!["127.0.0.1".into()],
+            http_token: None,
             loglevel: LogLevel::Notice,
             logfile: PathBuf::new(),
             syslog_enabled: false,

@@ -104,6 +104,17 @@ struct BackgroundSync {
     delayed_count: u64,
 }
 
+/// What is counted of a file since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AofCounters {
+    /// Syncs of the file that were done, in a turn or by the thread.
+    pub syncs: u64,
+    /// Syncs that were still under way when the next one was due.
+    pub delayed_syncs: u64,
+    /// Rewrites that came to their end.
+    pub rewrites: u64,
+}
+
 impl BackgroundSync {
     fn oldest(&self) -> Option<MonoMs> {
         self.unsynced_since.into_iter().chain(self.due_since).min()
@@ -147,6 +158,7 @@ pub struct Aof<D: Disk = DiskThread> {
     /// The current file is not the one under the path, which is yet to be written.
     is_elsewhere: bool,
     sync: BackgroundSync,
+    counters: AofCounters,
     write_error: Option<io::Error>,
     written_at: MonoMs,
     /// Since when records of the current file are not covered by a checksum.
@@ -170,6 +182,7 @@ impl<D: Disk> Aof<D> {
             base_len: 0,
             is_elsewhere: false,
             sync: BackgroundSync::default(),
+            counters: AofCounters::default(),
             write_error: None,
             written_at: MonoMs(0),
             gap_since: None,
@@ -284,6 +297,7 @@ impl<D: Disk> Aof<D> {
                 result = current.sync();
                 if result.is_ok() {
                     self.sync.due_since = None;
+                    self.counters.syncs += 1;
                 }
             }
         }
@@ -341,6 +355,7 @@ impl<D: Disk> Aof<D> {
             if !self.sync.is_counted {
                 self.sync.is_counted = true;
                 self.sync.delayed_count += 1;
+                self.counters.delayed_syncs += 1;
             }
             return;
         }
@@ -397,6 +412,7 @@ impl<D: Disk> Aof<D> {
             self.sync.error = Some(e);
         } else if self.sync.error.is_none() {
             self.sync.unsynced_since = None;
+            self.counters.syncs += 1;
         }
     }
 }
@@ -490,6 +506,7 @@ impl<D: Disk> Aof<D> {
 
     fn note_replaced(&mut self, now: MonoMs, file: AppendFile<D::File>) {
         self.rewrites.note_worked(now, file.len());
+        self.counters.rewrites += 1;
         if self.state == AofState::Off {
             self.disk.submit(DiskTask::Close(file.into_file()));
             return;
@@ -561,6 +578,11 @@ impl<D: Disk> Aof<D> {
             rewrite_pause_secs: self.rewrites.next_at().ms_since(now).div_ceil(1000),
             waits_for_rewrite: self.waits_for_rewrite(),
         }
+    }
+
+    /// What is counted since the start, whatever CONFIG RESETSTAT forgets.
+    pub fn counters(&self) -> AofCounters {
+        self.counters
     }
 
     /// Why the last rewrite failed, if it did.
