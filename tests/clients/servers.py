@@ -41,14 +41,17 @@ def free_port():
 class Server:
     """A context in which a server runs and accepts connections."""
 
-    def __init__(self, binary, *options):
+    def __init__(self, binary, *options, has_http=False):
         self.port = free_port()
+        self.http_port = free_port() if has_http else None
         self._folder = tempfile.TemporaryDirectory(prefix="disque-clients-")
         self.folder = pathlib.Path(self._folder.name)
         self._log = self.folder / "server.log"
         # A configuration file rather than options: CONFIG REWRITE wants one.
         config = self.folder / "disque.conf"
         lines = [f"port {self.port}", "bind 127.0.0.1", f'dir "{self.folder}"', *options]
+        if has_http:
+            lines.append(f"http-port {self.http_port}")
         config.write_text("\n".join(lines) + "\n")
         self._command = [binary, config]
 
@@ -71,6 +74,10 @@ class Server:
     def kill(self):
         self._process.kill()
         self._process.wait()
+
+    @property
+    def pid(self):
+        return self._process.pid
 
     def has_ended(self):
         return self._process.poll() is not None
