@@ -12,7 +12,7 @@ use super::waits::WaitHistogram;
 
 /// A queue on this node.
 #[derive(Clone, Debug)]
-pub struct QueueFigures<'a> {
+pub struct QueueReport<'a> {
     /// Its place in the table: another queue may have it once this one is gone.
     pub slot: u32,
     pub name: &'a [u8],
@@ -76,7 +76,7 @@ pub struct Traffic {
 
 /// A step of a walk over all queues.
 pub enum QueueVisit<'a> {
-    Queue(QueueFigures<'a>),
+    Queue(QueueReport<'a>),
     /// A name that jobs have, without a queue.
     NameOnly,
 }
@@ -88,26 +88,26 @@ impl Engine {
         let q = self.queues.next_from(slot)?;
         let entry = &self.queues[q];
         let visit = match entry.live() {
-            Some(queue) => QueueVisit::Queue(self.queue_figures_of(now, entry, queue, q.slot())),
+            Some(queue) => QueueVisit::Queue(self.queue_report_of(now, entry, queue, q.slot())),
             None => QueueVisit::NameOnly,
         };
         Some((visit, q.slot() + 1))
     }
 
     /// A queue by its name.
-    pub fn queue_figures(&self, now: Now, name: &[u8]) -> Option<QueueFigures<'_>> {
+    pub fn queue_report(&self, now: Now, name: &[u8]) -> Option<QueueReport<'_>> {
         let q = self.queues.find(name)?;
         let entry = &self.queues[q];
-        Some(self.queue_figures_of(now, entry, entry.live()?, q.slot()))
+        Some(self.queue_report_of(now, entry, entry.live()?, q.slot()))
     }
 
-    fn queue_figures_of<'a>(
+    fn queue_report_of<'a>(
         &'a self,
         now: Now,
         entry: &'a QueueEntry,
         queue: &'a Queue,
         slot: u32,
-    ) -> QueueFigures<'a> {
+    ) -> QueueReport<'a> {
         let age_ms = |r| {
             let job = &self.jobs[r];
             let made_at_ms = job.ctime / 1_000_000 + u64::from(job.delay_secs) * 1000;
@@ -123,7 +123,7 @@ impl Engine {
         let common = rank_of(Priority::DEFAULT) + 1;
         let is_plain = queue.jobs.firsts().all(|(rank, ..)| rank + 1 == common);
         let oldest_ms = priorities().map(|figures| figures.oldest_ms).max();
-        QueueFigures {
+        QueueReport {
             slot,
             name: &entry.name,
             length: queue.jobs.len(),

@@ -176,6 +176,18 @@ impl Engine {
         if self.jobs[r].awaits_burial() {
             return;
         }
+        self.give_way(from, r, why, hold_secs, flags);
+    }
+
+    /// Another node that agrees about where a job is has it queued, at work or held.
+    pub(super) fn give_way(
+        &mut self,
+        from: NodeRef,
+        r: JobRef,
+        why: Postponed,
+        hold_secs: u32,
+        flags: MessageFlags,
+    ) {
         if hold_secs > 0 {
             self.on_hold_elsewhere(from, r, why, hold_secs);
             return;

@@ -9,21 +9,22 @@
 //!
 //! **Everybody is told.** MOVED carries the whole place: queue, priority, limits and facts, the end
 //! of the TTL, counters, and whether the sender has the job queued. A holder that has it queued
-//! too keeps it so, unless the sender does: then it gives way, as it would to a QUEUED. It confirms
-//! by GOTJOB with the digest of the stamp. The mover tells again who did not, after a second, then
-//! after waits that double as those of acks do, and whenever a link comes up. Who learns of a move
-//! passes it on, once, where more nodes may have the job than copies were asked for: some were lent
-//! it, and perhaps only their lender knows them.
+//! too keeps it so and says so, unless the sender does: then it gives way, as it would to a QUEUED.
+//! It confirms by GOTJOB with the digest of the stamp. The mover tells again who did not, after a
+//! second, then after waits that double as those of acks do, and whenever a link comes up. Who
+//! learns of a move passes it on, once, where more nodes may have the job than copies were asked
+//! for: some were lent it, and perhaps only their lender knows them.
 //!
 //! **Messages that crossed it.** QUEUED, WORKING and WILLQUEUE carry the digest of the move that
 //! their sender knows. One that differs speaks of a job in another place: it changes nothing, and is
 //! answered by MOVED. A lower stamp is answered by MOVED too, so of two nodes that differ one
 //! always learns. Records carry the stamp, and are a MOVED for those who know less.
 //!
-//! **C nodes** know nothing of all this and keep the job in its old queue. They are sent WILLQUEUE
-//! once, which makes this node one of those that they ask; and whenever they ask, or say that
-//! they queued it, they are answered WORKING, which has them wait for another retry and takes the
-//! job out of their queue. It is not lent to a C node that has it in another queue. If no able
+//! **C nodes** know nothing of all this and keep the job in its old queue. They are sent WORKING
+//! once, which takes it out of there and has them wait for a retry, and ask before they queue it,
+//! which they would not do after a producer's delay; then WILLQUEUE, which makes this node one of
+//! those that they ask. Whenever they ask, or say that they queued it, they are answered
+//! WORKING again. It is not lent to a C node that has it in another queue. If no able
 //! holder is left, the job comes back in the queue where C nodes have it: at least once.
 //!
 //! A job with RETRY 0 has one holder, which may have delivered it already; it is moved only where it
@@ -249,8 +250,10 @@ impl Engine {
             self.cluster.is_linked(*node) && !self.cluster.may_be_able(*node, Abilities::ATTRIBUTES)
         };
         let plain: Vec<NodeRef> = others.into_iter().filter(is_plain).collect();
-        let will_queue = Message::WillQueue(self.jobs[r].id);
-        self.send_about(r, &plain, MessageFlags::NONE, &will_queue);
+        let id = self.jobs[r].id;
+        let working = Message::Working { id, hold_secs: 0 };
+        self.send_about(r, &plain, MessageFlags::NONE, &working);
+        self.send_about(r, &plain, MessageFlags::NONE, &Message::WillQueue(id));
         plain.iter().for_each(|node| self.jobs.note_told(r, *node, Told::Holder));
     }
 
@@ -345,14 +348,14 @@ impl Engine {
         }
         if moved.stamp > known {
             self.take_over_move(from, r, moved);
+        } else if self.follows_others(r) && (moved.is_queued || moved.hold_secs > 0) {
+            // The move was known, passed on by another holder that does not have it so.
+            let why = if moved.is_lease { Postponed::Working } else { Postponed::Queued };
+            self.give_way(from, r, why, moved.hold_secs, MessageFlags::NONE);
         }
         if moved.stamp.is_some() {
             self.jobs.note_told(r, from, Told::Place);
             self.confirm_copy(from, r);
-        }
-        if moved.stamp == known && moved.is_queued && self.jobs[r].is_queued() {
-            // Both queued it: the QUEUED that would have settled this spoke of an earlier move.
-            self.on_queued_elsewhere(from, r);
         }
     }
 
@@ -387,6 +390,10 @@ impl Engine {
         let Some(stamp) = moved.stamp else { return };
         let attributes = Attributes::after_move(self.jobs.attributes(r), stamp, moved.attributes);
         let Some(attributes) = attributes else { return };
+        // They begin anew where the job died, or was dead; else each node may have missed some.
+        let facts_before = self.jobs.record_attributes(r).find(Tag::FACTS).map(Cow::into_owned);
+        let begins_anew =
+            attributes.as_attributes().find(Tag::FACTS).as_deref() != facts_before.as_deref();
         self.jobs.set_attributes(r, attributes);
         let was_queued = self.jobs[r].is_queued();
         if was_queued {
@@ -400,19 +407,24 @@ impl Engine {
             queue,
             priority: Priority::of_flags(moved.flags),
             expire_at: if differ_ms > SAME_END_MS { told_end } else { known_end },
-            nack_count: moved.nacks,
-            delivery_count: moved.deliveries,
+            nack_count: match begins_anew {
+                true => moved.nacks,
+                false => moved.nacks.max(self.jobs[r].nack_count()),
+            },
+            delivery_count: match begins_anew {
+                true => moved.deliveries,
+                false => moved.deliveries.max(self.jobs[r].delivery_count()),
+            },
         };
         self.relocate(r, place);
-        // An at-most-once job has no second holder that could deliver it; one that waits for copies
-        // is nobody else's to queue.
-        let follows = !self.jobs[r].is_at_most_once()
-            && matches!(self.jobs[r].state(), JobState::Active | JobState::Queued);
-        let gives_way = follows && (moved.is_queued || moved.hold_secs > 0);
+        let gives_way = self.follows_others(r) && (moved.is_queued || moved.hold_secs > 0);
         if was_queued && gives_way {
             self.jobs.dequeue(r);
         } else if was_queued {
             self.insert_into_queue(r);
+            // What was said of that before the move changes nothing any more.
+            let queued = Message::Queued { id: moved.id, hold_secs: 0 };
+            self.send_about(r, &[from], MessageFlags::NONE, &queued);
         }
         if gives_way && moved.is_queued {
             self.jobs.note_elsewhere(r);
@@ -425,6 +437,15 @@ impl Engine {
             self.log_loadjob(r);
         }
         self.pass_move_on(r, from);
+    }
+
+    /// Whether it matters here what other nodes have of a job. An at-most-once job has no second
+    /// holder that could deliver it; one that waits for copies is nobody else's to queue.
+    fn follows_others(&self, r: JobRef) -> bool {
+        let job = &self.jobs[r];
+        !job.is_at_most_once()
+            && !job.awaits_burial()
+            && matches!(job.state(), JobState::Active | JobState::Queued)
     }
 
     fn pass_move_on(&mut self, r: JobRef, from: NodeRef) {

@@ -259,10 +259,10 @@ impl Engine {
         }
     }
 
-    /// A node lent a job without knowing its last move, and is answered with what it lacks.
-    /// Returns whether to leave the job where it is. A record without a stamp that names the queue
-    /// where the job is here is accepted: a C node dropped the stamp, or the job was moved away and
-    /// back since.
+    /// A node lent a job from the queue where it was before it was moved, and is answered with what
+    /// it lacks. The lender does not have it queued any more, and perhaps nobody has: this node asks
+    /// the other holders, and if that is so queues it where it is now. Returns whether it is left to
+    /// that.
     fn answer_outdated_lender(&mut self, from: NodeRef, r: JobRef, record: &JobRecord<'_>) -> bool {
         let is_able = self.cluster.is_able(from, Abilities::ATTRIBUTES);
         let is_in_ours = *self.queues[self.jobs[r].queue].name == *record.queue;
@@ -274,7 +274,11 @@ impl Engine {
             let working = Message::Working { id: record.id, hold_secs: 0 };
             self.send_about(r, &[from], MessageFlags::NONE, &working);
         }
-        !is_in_ours || record.attributes.move_stamp().is_some()
+        let is_refused = !is_in_ours || record.attributes.move_stamp().is_some();
+        if is_refused && !self.jobs[r].is_held() && !self.jobs[r].is_at_most_once() {
+            self.jobs.ask_and_queue(r, self.now.mono);
+        }
+        is_refused
     }
 
     /// The job of a queue that goes to a node first, where that is not the first one of all: a

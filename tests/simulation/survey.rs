@@ -17,8 +17,9 @@ const OPERATOR: ClientId = ClientId { slot: u32::MAX, generation: 0 };
 #[derive(Debug)]
 pub struct Copy {
     pub node_id: String,
-    pub queue: String,
     pub state: String,
+    /// Of an ack without a job it is empty.
+    pub queue: String,
     pub retry_secs: i64,
     pub priority: u8,
     /// How often it was queued again, as far as this node knows.
@@ -78,12 +79,11 @@ impl Copy {
         };
         Self {
             node_id: sim.nodes[node].engine.cluster().my_id().to_string(),
-            // An ack without a job knows of no queue.
+            state: text(field("state")),
             queue: match field("queue") {
                 Value::NullBulk => String::new(),
-                name => text(name),
+                queue => text(queue),
             },
-            state: text(field("state")),
             retry_secs: number("retry"),
             // It is shown only where it is another one.
             priority: if is_there("priority") { number("priority") as u8 } else { 4 },

@@ -7,6 +7,7 @@
 use crate::base::time::MonoMs;
 
 use super::counts::Situation;
+use super::job::WILLQUEUE_ADVANCE_MS;
 use super::{CopyWait, HeldFor, Job, JobFlags, JobRef, JobState, Jobs, NewJob};
 use crate::engine::node_set::NodeRef;
 
@@ -221,6 +222,20 @@ impl Jobs {
         let job = &mut self.table[r];
         job.expire_at = job.expire_at.plus_ms(ms);
         self.schedule(r);
+    }
+
+    /// An active job goes to its queue soon, unless a holder that is asked first has it queued, or
+    /// held. If it does, it is as silent as a first enqueue.
+    pub fn ask_and_queue(&mut self, r: JobRef, now: MonoMs) {
+        let at = now.plus_ms(WILLQUEUE_ADVANCE_MS);
+        let job = &self.table[r];
+        if job.may_be_queued() && job.requeue_at > at {
+            self.change(r, |job| {
+                let flags = job.flags.with(JobFlags::BROADCAST_WILLQUEUE);
+                job.flags = flags.without(JobFlags::BROADCAST_QUEUED);
+            });
+            self.wait_until(r, at);
+        }
     }
 
     /// An active job will not be queued any more: it stays until its TTL is over.

@@ -240,7 +240,7 @@ pub fn queue(server: &Server, request: &HttpRequest) -> Answer {
         return Answer::line(400, "which queue? /api/queue?name=NAME");
     };
     let now = server.clock.now;
-    let queue = server.engine.queue_figures(now, name);
+    let queue = server.engine.queue_report(now, name);
     whole(server, |object| {
         object.flag("exists", queue.is_some());
         match queue {

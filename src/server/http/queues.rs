@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::engine::More;
-use crate::engine::figures::{PriorityFigures, QueueFigures, QueueVisit, Traffic};
+use crate::engine::figures::{PriorityFigures, QueueReport, QueueVisit, Traffic};
 use crate::engine::queue::Pause;
 use crate::engine::waits::WaitHistogram;
 use crate::server::Server;
@@ -42,7 +42,7 @@ impl QueueOrder {
         found.map(|(_, order)| *order)
     }
 
-    fn key(self, queue: &QueueFigures<'_>) -> u64 {
+    fn key(self, queue: &QueueReport<'_>) -> u64 {
         match self {
             Self::Longest => queue.length as u64,
             Self::Oldest => queue.oldest_ms.map_or(0, |ms| ms + 1),
@@ -70,7 +70,7 @@ pub struct QueueRow {
 }
 
 impl QueueRow {
-    pub fn new(queue: &QueueFigures<'_>) -> Self {
+    pub fn new(queue: &QueueReport<'_>) -> Self {
         Self {
             slot: queue.slot,
             name: queue.name.into(),
@@ -98,7 +98,7 @@ pub struct QueueSums {
 }
 
 impl QueueSums {
-    fn add(&mut self, queue: &QueueFigures<'_>) {
+    fn add(&mut self, queue: &QueueReport<'_>) {
         self.count += 1;
         self.length += queue.length as u64;
         self.oldest_ms = self.oldest_ms.max(queue.oldest_ms);
@@ -109,7 +109,7 @@ impl QueueSums {
 
 /// How a queue is ranked in a walk: what it is asked for, whatever else decides, and its place.
 type Rank = (u64, u64, Reverse<u32>);
-type RankOf = Box<dyn Fn(&QueueFigures<'_>) -> (u64, u64)>;
+type RankOf = Box<dyn Fn(&QueueReport<'_>) -> (u64, u64)>;
 
 /// A walk over all queues. Steps until it says that there is no more, then there are rows.
 pub struct QueueWalk {
@@ -142,7 +142,7 @@ impl QueueWalk {
     /// Shows the longest, but those that were `shown` before stay unless another one is twice as
     /// long: series that come and go with each scrape cost whoever keeps them more than they say.
     pub fn longest(server: &Server, shown: Vec<u32>, max: usize) -> Self {
-        let rank = move |queue: &QueueFigures<'_>| {
+        let rank = move |queue: &QueueReport<'_>| {
             let was_shown = shown.binary_search(&queue.slot).is_ok();
             let magnitude = u64::from((queue.length as u64).checked_ilog2().map_or(0, |n| n + 1));
             (2 * magnitude + u64::from(was_shown), queue.length as u64)
@@ -221,7 +221,7 @@ impl QueueWalk {
         }
     }
 
-    fn is_shown(&self, queue: &QueueFigures<'_>) -> bool {
+    fn is_shown(&self, queue: &QueueReport<'_>) -> bool {
         queue.name.len() <= NAME_MAX
             && (self.filter.is_empty()
                 || queue

@@ -100,8 +100,8 @@ impl Storm {
             return;
         }
         let told = format!("{} on node {n}: {answered:?} of {given:?}", id.escape_ascii());
-        // Limits and facts are attributes too.
-        let had_some = !given.is_empty() || self.policies.are_used();
+        // Limits, facts and the stamp of a move are attributes too.
+        let had_some = !given.is_empty() || self.policies.are_used() || self.was_moved(id);
         assert!(*answered == Value::NullArray && had_some, "attributes changed, {told}");
         assert!(self.came_by_plain_node(n, id), "attributes were lost, {told}");
     }

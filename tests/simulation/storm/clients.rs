@@ -285,6 +285,7 @@ impl Storm {
                     let Value::Bulk(id) = &row[1] else { panic!("an ID is a bulk: {row:?}") };
                     self.check_row(n, &row);
                     let Value::Bulk(queue) = &row[0] else { panic!("a queue is a bulk: {row:?}") };
+                    self.check_queue(n, &row, at);
                     self.delivered(n, &String::from_utf8_lossy(queue), id, at);
                     self.note_delivery(n, at, &row);
                 }
@@ -355,7 +356,8 @@ impl Storm {
         let told = format!("{} at {at}: {story:?}", id.escape_ascii());
         let is_exact = self.weather == Weather::Fair && self.is_acting && story.put_backs > 0;
         if let Some(hold) = story.hold.filter(|_| is_exact) {
-            assert!(at <= hold.by + IN_FAIR_WEATHER_MS, "a held job is not late, {told}");
+            let until = if story.was_moved_for_later { story.held_until } else { hold.by };
+            assert!(at <= until + IN_FAIR_WEATHER_MS, "a held job is not late, {told}");
         }
         if !story.comes_early(at) {
             return;

@@ -5,13 +5,15 @@
 //! in the end hold nothing.
 //!
 //! `clients` are the producers and the consumers, `disasters` what goes wrong and is made
-//! well again, `attributes` and `priorities` what jobs have beside their bodies, `policies` what
-//! queues have, `rest` what must hold of the queues while nobody takes jobs out of them, and
+//! well again, `attributes` and `priorities` what jobs have beside their bodies, `moves` in which
+//! queue they are, `policies` what queues have, `rest` what must hold of the queues while nobody
+//! takes jobs out of them, and
 //! `story` what is known of each job.
 
 mod attributes;
 mod clients;
 mod disasters;
+mod moves;
 mod policies;
 mod priorities;
 mod rest;
@@ -30,6 +32,7 @@ use crate::mishaps;
 use crate::node::State;
 use crate::storage::AppendOnly;
 use attributes::Attributes;
+use moves::Moves;
 use policies::Policies;
 use priorities::Priorities;
 use rest::Rest;
@@ -110,6 +113,7 @@ struct Storm {
     /// From when on all is well.
     healed_at: Option<u64>,
     attributes: Attributes,
+    moves: Moves,
     policies: Policies,
     priorities: Priorities,
 }
@@ -167,6 +171,8 @@ impl Storm {
         let busy_ms =
             if weather == Weather::Stormy { [IN_TIME_MS, 4000][rng.index(2)] } else { IN_TIME_MS };
         let count = usize::from(node_count);
+        let policies = Policies::draw(Rng::from_seed(seed_bytes(seed, 0xfa)));
+        let moves = Moves::draw(Rng::from_seed(seed_bytes(seed, 0x30)), &policies);
         let mut storm = Self {
             sim,
             rng,
@@ -191,7 +197,8 @@ impl Storm {
             is_acting: true,
             healed_at: None,
             attributes,
-            policies: Policies::draw(Rng::from_seed(seed_bytes(seed, 0xfa))),
+            moves,
+            policies,
             priorities: Priorities::new(Rng::from_seed(seed_bytes(seed, 0xb3))),
         };
         storm.set_policies();
@@ -215,10 +222,12 @@ impl Storm {
             self.sim.upset_disk(&mut self.rng, n);
         }
         self.shorten_memory();
+        self.move_something();
         self.consume();
         let ms = u64::from(self.rng.below(200));
         self.run(ms);
         self.check_rest();
+        self.check_agreement();
     }
 
     /// Memory is short now and then, and never full: nothing is refused for that, and nothing
@@ -247,6 +256,7 @@ impl Storm {
         {
             self.consume();
             self.run(100);
+            self.check_agreement();
             let is_over = self.sim.now_ms >= until;
             assert!(!is_over, "every copy goes in the end: {:?} are left", self.sim.survey());
         }
@@ -272,6 +282,9 @@ impl Storm {
             with_attributes: self.attributes.delivered,
             without_theirs: self.attributes.lost,
             died: self.stories.values().filter(|story| story.died_of.is_some()).count(),
+            moves: self.moves.made,
+            moved: self.moves.delivered,
+            moved_elsewhere: self.moves.elsewhere,
             ..Tally::default()
         };
         for (id, story) in &self.stories {
@@ -314,7 +327,9 @@ impl Storm {
     /// Whether the job must have come: enough copies outlived all losses, and there was
     /// time.
     fn is_owed(&self, story: &Story, healed_at: u64) -> bool {
-        let Some(wanted) = &story.wanted else { return false };
+        let Some(wanted) = story.wanted.as_ref().filter(|_| !story.was_purged) else {
+            return false;
+        };
         // Where nobody loses anything, one that dies of it comes all the same.
         let lasts = wanted.dies_of_expiry && self.all_are_able_and_well();
         let had_time = lasts || wanted.expires_at > healed_at + EXPIRY_ERROR_MS;

@@ -145,7 +145,7 @@ impl Storm {
     /// Where consumers look for jobs.
     pub(super) fn queues_of_consumers(&self) -> String {
         let dead: &[&str] = if self.policies.are_used() { &DEAD_QUEUES } else { &[] };
-        [&QUEUES, dead].concat().join(" ")
+        [&QUEUES, dead, self.moves.aside()].concat().join(" ")
     }
 
     /// Whether nothing goes wrong and no node is in the way that knows nothing of moves.

@@ -87,6 +87,11 @@ impl Storm {
                 continue;
             };
             let told = format!("{} at {now}: {story:?}, {copies:?}", id.escape_ascii());
+            if self.was_just_moved(id) {
+                self.rest.waiting.remove(id);
+                self.rest.single_at.remove(id);
+                continue;
+            }
             if !waits_twice(copies) {
                 self.rest.single_at.insert(id.clone(), now);
             } else if know_each_other(copies)

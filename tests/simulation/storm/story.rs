@@ -85,6 +85,10 @@ pub struct Story {
     pub acked_at: Option<u64>,
     /// A node died of an acknowledgement, and may have told others before.
     pub may_be_acked: bool,
+    /// It was moved with a delay: of that and other holds any may stay.
+    pub was_moved_for_later: bool,
+    /// It was purged, or may have been: it need not come.
+    pub was_purged: bool,
 }
 
 impl Story {
@@ -152,6 +156,11 @@ pub struct Tally {
     pub without_theirs: usize,
     /// Jobs that died.
     pub died: usize,
+    /// Moves, deliveries of jobs that were moved, and how many of them came from another queue than
+    /// that of their last move.
+    pub moves: usize,
+    pub moved: usize,
+    pub moved_elsewhere: usize,
 }
 
 impl Tally {
@@ -168,5 +177,8 @@ impl Tally {
         self.with_attributes += other.with_attributes;
         self.without_theirs += other.without_theirs;
         self.died += other.died;
+        self.moves += other.moves;
+        self.moved += other.moved;
+        self.moved_elsewhere += other.moved_elsewhere;
     }
 }
