@@ -41,7 +41,6 @@ use super::jobs::{Announced, Job, JobRef, JobState, Nack, NewJob};
 use super::need_jobs::Need;
 use super::node_set::NodeRef;
 use super::queue::QueueRef;
-use super::waits::WAIT_BOUNDS_MS;
 
 /// Whom a job is fetched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,10 +123,10 @@ impl Engine {
         queue.accessed_at = self.now.mono;
         queue.jobs_in += 1;
         queue.jobs.insert(self.jobs.table(), r);
-        if let Some(times) = &mut self.queued_times {
-            times.note(r, self.now.mono);
-        }
         self.queues.mark_ready(q);
+        if self.queued_times.is_some() {
+            self.note_queued(r);
+        }
         let rank = self.jobs[r].rank();
         if rank < Job::COMMON {
             self.note_urgent(q, rank);
@@ -198,9 +197,8 @@ impl Engine {
         queue.jobs_out += 1;
         if matches!(taker, Taker::Client { .. }) {
             queue.served_at = Some(self.now.mono);
-            if let Some(times) = &self.queued_times {
-                let waited_ms = times.waited_ms(r, self.now.mono);
-                queue.waits.get_or_insert_default().note(&WAIT_BOUNDS_MS, waited_ms);
+            if self.queued_times.is_some() {
+                self.note_waited(q, r);
             }
             if has_urgent {
                 self.note_taken(q);

@@ -11,6 +11,7 @@ use crate::base::time::MonoMs;
 
 use super::Engine;
 use super::jobs::JobRef;
+use super::queue::QueueRef;
 
 /// The bounds of the histograms, in ms: from a worker that was waiting to a backlog of hours.
 pub const WAIT_BOUNDS_MS: [u64; 11] =
@@ -60,6 +61,25 @@ impl Engine {
     /// From now on it is counted how long jobs wait. For the start, before there are jobs.
     pub fn count_waits(&mut self) {
         self.queued_times = Some(Box::default());
+    }
+
+    /// A job is put into its queue. Cold, so that whoever does not count pays one test.
+    #[cold]
+    pub(super) fn note_queued(&mut self, r: JobRef) {
+        if let Some(times) = &mut self.queued_times {
+            times.note(r, self.now.mono);
+        }
+    }
+
+    /// A client gets a job that was queued.
+    #[cold]
+    pub(super) fn note_waited(&mut self, q: QueueRef, r: JobRef) {
+        if let Some(times) = &self.queued_times
+            && let Some(queue) = self.queues[q].live_mut()
+        {
+            let waited_ms = times.waited_ms(r, self.now.mono);
+            queue.waits.get_or_insert_default().note(&WAIT_BOUNDS_MS, waited_ms);
+        }
     }
 }
 
