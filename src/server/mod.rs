@@ -359,7 +359,7 @@ impl Server {
             // The turn's end asks the thread what it has done.
             persistence::DISK_TOKENS => {}
             http::CONNECTION_TOKENS => self.handle_http_event(HttpId { slot, generation }, event),
-            http::LISTENER_TOKENS => self.accept_http(event.token),
+            http::LISTENER_TOKENS => self.accept_http(event),
             http::WORK_TOKENS => self.run_http(),
             _ => unreachable!("every kind of token has an arm"),
         }

@@ -93,6 +93,8 @@ pub struct Http {
     work: VecDeque<HttpId>,
     /// Whether the loop was told to come back to them.
     is_work_announced: bool,
+    /// The listeners, as bits, that the loop comes back to by itself: at most 16.
+    coming_back: u32,
     /// Answers by their status.
     answers: BTreeMap<u16, u64>,
     last_scrape: RefCell<LastScrape>,
@@ -175,7 +177,14 @@ impl Server {
     }
 
     /// Accepts who waits at a listener of the HTTP port.
-    pub(super) fn accept_http(&mut self, token: Token) {
+    pub(super) fn accept_http(&mut self, event: FileEvent) {
+        let token = event.token;
+        let listener_bit = 1 << token.slot;
+        if event.is_again {
+            self.http.coming_back &= !listener_bit;
+        } else if self.http.coming_back & listener_bit != 0 {
+            return;
+        }
         for _ in 0..HTTP_ACCEPTS_PER_TURN {
             let Some(listener) = self.http.listeners.get(token.slot as usize) else { return };
             let Some((mut stream, _)) = self.connection_of(token, listener.accept()) else {
@@ -195,6 +204,7 @@ impl Server {
                 log::debug!("An HTTP connection broke at once: {error}");
             }
         }
+        self.http.coming_back |= listener_bit;
         self.event_loop.still_ready(token);
     }
 
