@@ -100,6 +100,12 @@ class Node:
                     return int(line.split()[1]) * 1024
         raise EOFError(f"process {self.pid} has no memory")
 
+    def cpu_secs(self):
+        """Time that all of its threads have spent on a CPU so far."""
+        with open(f"/proc/{self.pid}/stat") as stat:
+            fields = stat.read().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def aof_bytes(self):
         """The size of all append only files in its folder."""
         files = (

@@ -8,10 +8,12 @@ import contextlib
 import dataclasses
 import re
 import socket
+import threading
 import time
+import urllib.request
 from typing import Callable
 
-from servers import ServerError
+from servers import ServerError, free_port
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
@@ -322,6 +324,7 @@ def stall(scale):
             {"disque": f"-w wait -c {clients} -n {clients} --timeout 3000"},
         ),
         late_producers(clients - 100),
+        scrapes(10_000),
     ]
 
 
@@ -432,6 +435,63 @@ def late_producers(clients):
         f"lateness of ADDJOB's timeout beside {clients:,} blocked, worst", "us", 20_000, "value"
     )
     return Work([figure], ("ours", "c"), run)
+
+
+def scrapes(queues):
+    """What asks the HTTP port, beside a probe: a scraper, three open pages, and scrapers
+    without a pause."""
+    secs = 10
+    page = ("/api/overview", "/api/queues?sort=length&limit=100&filter=")
+    askers = {
+        "nobody": [],
+        "a scrape a second": [(("/metrics",), 1)],
+        "three open pages": 3 * [(page, 2)],
+        "four scrapers without a pause": 4 * [(("/metrics",), 0)],
+    }
+
+    def run(bench, contestant):
+        values = []
+        port = free_port()
+        with bench.servers(contestant, words=("--http-port", str(port))) as group:
+            line = f"-P 16 -n {queues} -w add --queues {queues}"
+            bench.load(contestant, group, line)
+            for asked in askers.values():
+                is_over = threading.Event()
+                counts = []
+                threads = [
+                    threading.Thread(target=ask_again, args=(port, *them, is_over, counts))
+                    for them in asked
+                ]
+                with bench.probe(contestant, group, secs=secs) as probe:
+                    for thread in threads:
+                        thread.start()
+                    before = group[0].cpu_secs()
+                    time.sleep(secs - 2)
+                    cpu = group[0].cpu_secs() - before
+                    is_over.set()
+                    for thread in threads:
+                        thread.join()
+                values += [probe.worst_us(), cpu / (secs - 2) * 100]
+                if len(asked) == 4:
+                    values.append(cpu * 1000 / max(1, len(counts)))
+        return values
+
+    figures = []
+    for name in askers:
+        figures.append(Figure(f"worst delivery, {queues:,} queues, {name}", "us", 5000, "value"))
+        figures.append(Figure(f"CPU of the server, {name}", "%"))
+    figures.append(Figure("CPU of a scrape, the probe's part included", "ms"))
+    return Work(figures, ("ours",), run)
+
+
+def ask_again(port, paths, period_secs, is_over, counts):
+    """Asks the HTTP port until it is over; counts the answers."""
+    while not is_over.is_set():
+        for path in paths:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
+                answer.read()
+            counts.append(path)
+        is_over.wait(period_secs)
 
 
 TABLES = {"speed": speed, "cluster": cluster, "memory": memory, "stall": stall}
