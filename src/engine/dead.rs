@@ -76,7 +76,29 @@ impl ExpiredWhileDown {
     }
 }
 
+/// How many jobs died on this node since it started, by reason.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Deaths([u64; DeathReason::ALL.len()]);
+
+impl Deaths {
+    fn count(&mut self, reason: DeathReason) {
+        for (known, count) in DeathReason::ALL.iter().zip(&mut self.0) {
+            *count += u64::from(*known == reason);
+        }
+    }
+
+    /// The reasons, each with its number.
+    pub fn iter(&self) -> impl Iterator<Item = (DeathReason, u64)> {
+        DeathReason::ALL.into_iter().zip(self.0)
+    }
+}
+
 impl Engine {
+    /// How many jobs died here since the start.
+    pub fn deaths(&self) -> Deaths {
+        self.deaths
+    }
+
     /// Whether the end of the TTL in a record of the file would have killed the job.
     pub(super) fn would_have_died(&mut self, record: &JobRecord<'_>) -> bool {
         let flags = JobFlags(record.flags);
@@ -148,6 +170,7 @@ impl Engine {
         let is_buried = self.move_job(r, &to);
         if is_buried {
             log::debug!("{} is dead: {}", self.jobs[r].id, reason.name());
+            self.deaths.count(reason);
         }
         is_buried
     }

@@ -1,13 +1,16 @@
 //! What operators are shown of queues and jobs: figures to be read, one queue or job at a time,
 //! so that whoever shows many of them can leave off between two.
 
+use std::borrow::Cow;
+
 use crate::base::ids::JobId;
 use crate::base::time::{MonoMs, Now};
+use crate::proto::attributes::Attributes;
 use crate::proto::priority::Priority;
 
 use super::Engine;
 use super::jobs::{JobRef, rank_of};
-use super::queue::{Pause, Queue, QueueEntry};
+use super::queue::{Pause, Queue, QueueEntry, QueueRef};
 use super::waits::WaitHistogram;
 
 /// A queue on this node.
@@ -22,6 +25,9 @@ pub struct QueueReport<'a> {
     pub oldest_ms: Option<u64>,
     /// The same by priority, where there are others than the default.
     pub priorities: Vec<PriorityFigures>,
+    /// Jobs that clients of this node have, and those that wait for a time of their own.
+    pub in_flight: u64,
+    pub delayed: u64,
     /// Clients that wait here.
     pub blocked: usize,
     /// Jobs that were put into the queue since it came into being, again and again if they were.
@@ -65,6 +71,8 @@ pub struct JobFigures<'a> {
     pub requeue_ms: Option<u64>,
     /// IDs of the nodes that may have a copy, this one left out.
     pub holders: Vec<String>,
+    /// The facts of its death, for [`crate::proto::facts::Facts::decode`], if it is dead.
+    pub facts: Option<Cow<'a, [u8]>>,
 }
 
 /// Jobs that went into queues and out of them.
@@ -88,7 +96,7 @@ impl Engine {
         let q = self.queues.next_from(slot)?;
         let entry = &self.queues[q];
         let visit = match entry.live() {
-            Some(queue) => QueueVisit::Queue(self.queue_report_of(now, entry, queue, q.slot())),
+            Some(queue) => QueueVisit::Queue(self.queue_report_of(now, entry, queue, q)),
             None => QueueVisit::NameOnly,
         };
         Some((visit, q.slot() + 1))
@@ -98,7 +106,7 @@ impl Engine {
     pub fn queue_report(&self, now: Now, name: &[u8]) -> Option<QueueReport<'_>> {
         let q = self.queues.find(name)?;
         let entry = &self.queues[q];
-        Some(self.queue_report_of(now, entry, entry.live()?, q.slot()))
+        Some(self.queue_report_of(now, entry, entry.live()?, q))
     }
 
     fn queue_report_of<'a>(
@@ -106,7 +114,7 @@ impl Engine {
         now: Now,
         entry: &'a QueueEntry,
         queue: &'a Queue,
-        slot: u32,
+        q: QueueRef,
     ) -> QueueReport<'a> {
         let age_ms = |r| {
             let job = &self.jobs[r];
@@ -123,8 +131,11 @@ impl Engine {
         let common = rank_of(Priority::DEFAULT) + 1;
         let is_plain = queue.jobs.firsts().all(|(rank, ..)| rank + 1 == common);
         let oldest_ms = priorities().map(|figures| figures.oldest_ms).max();
+        let counts = self.jobs.counts_of(q);
         QueueReport {
-            slot,
+            slot: q.slot(),
+            in_flight: counts.in_flight.into(),
+            delayed: counts.delayed.into(),
             name: &entry.name,
             length: queue.jobs.len(),
             oldest_ms,
@@ -147,6 +158,14 @@ impl Engine {
     pub fn first_jobs(&self, now: Now, name: &[u8], max: usize) -> Vec<JobFigures<'_>> {
         let Some(queue) = self.queues.find_live(name) else { return Vec::new() };
         queue.jobs.iter().take(max).map(|r| self.job_figures_of(now, r)).collect()
+    }
+
+    /// The jobs of a queue that are next, if they are dead letters: its first job tells.
+    pub fn first_dead_letters(&self, now: Now, name: &[u8], max: usize) -> Vec<JobFigures<'_>> {
+        let first = self.queues.find_live(name).and_then(|queue| queue.jobs.iter().next());
+        let is_dead = first
+            .is_some_and(|r| self.jobs.attributes(r).is_some_and(|known| known.facts().is_some()));
+        if is_dead { self.first_jobs(now, name, max) } else { Vec::new() }
     }
 
     /// A job by its ID, if it is here.
@@ -178,6 +197,7 @@ impl Engine {
                 .filter(|id| id != self.cluster.my_id())
                 .map(|id| id.to_string())
                 .collect(),
+            facts: self.jobs.attributes(r).and_then(Attributes::facts),
         }
     }
 }

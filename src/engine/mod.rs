@@ -88,7 +88,7 @@ use cluster::{Cluster, LinkEnds};
 use command::{Call, EngineCommand, Outcome};
 use commands::LongCommand;
 use config::EngineConfig;
-use dead::ExpiredWhileDown;
+use dead::{Deaths, ExpiredWhileDown};
 use endings::Endings;
 use error::CommandError;
 use jobs::{JobCounts, JobRef, Jobs};
@@ -129,6 +129,7 @@ pub struct Engine {
     move_resend: MoveResend,
     restored: Restored,
     expired_while_down: ExpiredWhileDown,
+    deaths: Deaths,
     queues: Queues,
     blocked: Blocked,
     cluster: Cluster,
@@ -170,6 +171,7 @@ impl Engine {
             move_resend: MoveResend::default(),
             restored: Restored::default(),
             expired_while_down: ExpiredWhileDown::default(),
+            deaths: Deaths::default(),
             queues: Queues::new(queue_key),
             blocked: Blocked::default(),
             queries: Queries::default(),

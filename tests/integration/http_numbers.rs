@@ -237,3 +237,29 @@ fn ten_thousand_queues_are_scraped_while_clients_are_served() {
         assert_eq!(sample(&shown, "disque_other_queues"), 9000.0);
     }
 }
+
+#[test]
+fn dead_letters_are_counted_and_shown_with_their_reasons() {
+    let (server, port) = server_with_http(&[]);
+    let mut client = server.client();
+    let id = text(client.call("ADDJOB mail body 0"));
+    drop(client.call("GETJOB FROM mail"));
+    let nack = [b"NACK", id.as_bytes(), b"DEAD", b"REASON", b"<b>no such user</b>"];
+    assert_eq!(client.call_words(&nack), disque::proto::reply_reader::Value::Integer(1));
+    add(&mut client, b"other", 1);
+    let shown = metrics(port);
+    assert_eq!(sample(&shown, "disque_jobs_died_total{reason=\"nack\"}"), 1.0);
+    assert_eq!(sample(&shown, "disque_jobs_died_total{reason=\"expired\"}"), 0.0);
+    let dead = get(port, "/api/dead");
+    for part in [
+        "\"by_reason\":{\"max-deliveries\":0,\"nack\":1,\"expired\":0}",
+        "\"queue\":\"mail.dead\"",
+        "\"dead\":{\"reason\":\"nack\",\"origin\":\"mail\",",
+        "\"note\":\"<b>no such user</b>\"}",
+    ] {
+        assert!(dead.text().contains(part), "{part} is not in {}", dead.text());
+    }
+    assert_eq!(dead.text().matches("\"id\":").count(), 1);
+    drop(client.call("QREDRIVE mail.dead"));
+    assert!(get(port, "/api/dead").text().ends_with("\"jobs\":[]}\n"));
+}

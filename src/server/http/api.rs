@@ -15,9 +15,10 @@ use crate::base::ids::JobId;
 use crate::base::memory;
 use crate::base::number;
 use crate::engine::More;
-use crate::engine::figures::JobFigures;
+use crate::engine::figures::{JobFigures, QueueVisit};
 use crate::engine::waits::{WAIT_BOUNDS_MS, WaitHistogram};
 use crate::proto::bus::{Abilities, NodeFlags};
+use crate::proto::facts::Facts;
 use crate::server::Server;
 use crate::server::version::SERVER_VERSION;
 use crate::store::aof::AofState;
@@ -32,6 +33,9 @@ const STEP: usize = 64;
 const NODES_MAX: usize = 1000;
 /// Jobs of a queue that are shown.
 const JOBS_SHOWN: usize = 10;
+/// Dead letters that are listed, and of one queue.
+const DEAD_MAX: usize = 100;
+const DEAD_OF_QUEUE_MAX: usize = 20;
 /// Bytes of a body that are shown in a list of jobs, and of one job.
 const BODY_IN_LIST_MAX: usize = 256;
 const BODY_MAX: usize = 16 * 1024;
@@ -95,6 +99,7 @@ pub fn overview(server: &Server, _: &HttpRequest) -> Answer {
             row.number("per_second", server.stats.commands_per_sec());
         });
         object.number("jobs", server.engine.job_count() as u64);
+        object.object("dead", |row| write_deaths(server, row));
         object.object("file", |row| {
             let aof = server.persistence.aof();
             let figures = aof.figures(server.clock.now.mono);
@@ -226,6 +231,8 @@ fn write_queue(object: &mut Object<'_>, row: &QueueRow) {
     object.bytes("name", &row.name);
     object.number("length", row.length);
     object.maybe("oldest_ms", row.oldest_ms);
+    object.number("in_flight", row.in_flight);
+    object.number("delayed", row.delayed);
     object.number("blocked", row.blocked);
     object.number("jobs_in", row.jobs_in);
     object.number("jobs_out", row.jobs_out);
@@ -274,6 +281,64 @@ fn write_waits(object: &mut Object<'_>, waits: &WaitHistogram) {
     });
 }
 
+/// GET /api/dead -> how many jobs died here, and the first dead letters of each queue of such.
+pub fn dead(_: &Server, _: &HttpRequest) -> Answer {
+    Answer::parts(JSON, DeadList { slot: 0, rows: 0, stage: DeadStage::Head })
+}
+
+/// The answer of [`dead`]: a walk over all queues, of which each tells by its first job whether it
+/// is one of dead letters.
+struct DeadList {
+    slot: u32,
+    rows: usize,
+    stage: DeadStage,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum DeadStage {
+    Head,
+    Queues,
+}
+
+impl Parts for DeadList {
+    fn write_some(&mut self, server: &Server, out: &mut Vec<u8>) -> More {
+        if self.stage == DeadStage::Head {
+            let mut object = begin(server, out);
+            object.object("by_reason", |row| write_deaths(server, row));
+            object.key("jobs").push(b'[');
+            self.stage = DeadStage::Queues;
+        }
+        let now = server.clock.now;
+        for _ in 0..STEP {
+            let visited = server.engine.visit_queue(now, self.slot);
+            let Some((visit, next)) = visited.filter(|_| self.rows < DEAD_MAX) else {
+                out.extend_from_slice(b"]}\n");
+                return More::No;
+            };
+            self.slot = next;
+            let QueueVisit::Queue(queue) = visit else { continue };
+            let jobs = server.engine.first_dead_letters(now, queue.name, DEAD_OF_QUEUE_MAX);
+            for job in &jobs {
+                if self.rows > 0 {
+                    out.push(b',');
+                }
+                write_job(server, out, job, BODY_IN_LIST_MAX);
+                self.rows += 1;
+            }
+            if !jobs.is_empty() {
+                break;
+            }
+        }
+        More::Yes
+    }
+}
+
+fn write_deaths(server: &Server, object: &mut Object<'_>) {
+    for (reason, count) in server.engine.deaths().iter() {
+        object.number(reason.name(), count);
+    }
+}
+
 /// GET /api/job?id=ID -> one job, if it is here.
 ///
 /// IDs have a plus sign now and then, which is a blank in a query, and no blanks.
@@ -312,6 +377,16 @@ fn write_job(server: &Server, out: &mut Vec<u8>, job: &JobFigures<'_>, body_max:
     row.list("other_holders", &job.holders, |out, id| {
         crate::base::json::write_string(id, out);
     });
+    if let Some(facts) = job.facts.as_deref().and_then(Facts::decode) {
+        row.object("dead", |row| {
+            row.text("reason", facts.reason.name());
+            row.bytes("origin", facts.origin);
+            row.number("nacks", facts.nacks.into());
+            row.number("additional_deliveries", facts.deliveries.into());
+            row.number("died_at_ms", facts.died_at.0);
+            row.bytes("note", facts.note);
+        });
+    }
     row.number("body_bytes", job.body.len() as u64);
     if routes::shows_bodies(server) {
         row.bytes("body", beginning(job.body, body_max));

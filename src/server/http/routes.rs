@@ -43,6 +43,7 @@ static ROUTES: &[Route] = &[
     route("/api/queues", For::Token, api::queues),
     route("/api/queue", For::Token, api::queue),
     route("/api/nodes", For::Token, api::nodes),
+    route("/api/dead", For::Token, api::dead),
     route("/api/job", For::Token, api::job),
 ];
 

@@ -32,7 +32,8 @@ def work(port, queues, body=b"work"):
         while not is_over.wait(0.002):
             for queue in queues:
                 client.call("ADDJOB", queue, body, 0)
-            for _, job, _ in client.call("GETJOB", "NOHANG", "FROM", *queues) or []:
+            found = client.call("GETJOB", "NOHANG", "COUNT", len(queues), "FROM", *queues)
+            for _, job, _ in found or []:
                 client.call("ACKJOB", job)
         client.close()
 

@@ -158,6 +158,18 @@ class Page(unittest.TestCase):
         done = subprocess.run(["bash"], input=script.encode(), capture_output=True, check=True)
         return done.stdout.split(b"\0")[:-1]
 
+    def test_3_dead_letters_are_shown_with_their_reasons(self):
+        job = self.client.call("ADDJOB", "orders", '{"to": "nobody"}', 0)
+        self.client.call("GETJOB", "FROM", "orders")
+        self.client.call("NACK", job, "DEAD", "REASON", "<b>no such user</b>")
+        tab = self.open("#dead")
+        tab.wait("!document.querySelector('nav [href=\"#dead\"]').hidden")
+        text = tab.wait("document.querySelector('tbody tr')?.innerText")
+        for shown in (job, "orders", "nack", "<b>no such user</b>", '{"to": "nobody"}'):
+            self.assertIn(shown, text)
+        self.assertIn("1 nack", tab.evaluate("document.querySelector('main .note').innerText"))
+        self.assert_clean(tab)
+
     def test_4_it_fits_a_phone_and_is_told_to_a_screen_reader(self):
         for fragment in ("", "#nodes", "#queue=mail", "#help", "#job"):
             tab = self.open(fragment, width=360, height=740)

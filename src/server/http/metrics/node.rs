@@ -142,6 +142,24 @@ pub static FAMILIES: &[MetricRow<Server>] = &[
     gauge("disque_jobs", "Jobs known here, in any state.", |server, samples| {
         samples.value(server.engine.job_count() as u64);
     }),
+    gauge("disque_jobs_in_state", "Jobs by what they wait for.", |server, samples| {
+        let counts = server.engine.job_counts();
+        for (state, count) in [
+            ("wait-repl", counts.wait_repl),
+            ("queued", counts.queued),
+            ("in-flight", counts.in_flight),
+            ("delayed", counts.delayed),
+            ("passive", counts.passive),
+            ("acked", counts.acked),
+        ] {
+            samples.with(&[("state", state)], count as u64);
+        }
+    }),
+    counter("disque_jobs_died", "Jobs that died on this node, by reason.", |server, samples| {
+        for (reason, count) in server.engine.deaths().iter() {
+            samples.with(&[("reason", reason.name())], count);
+        }
+    }),
     // The cluster.
     gauge("disque_cluster_nodes", "Known nodes, this one included.", |server, samples| {
         samples.value(server.engine.cluster().size() as u64);

@@ -58,6 +58,12 @@ pub static FAMILIES: &[MetricRow<LabelledQueue>] = &[
             }
         },
     ),
+    gauge("disque_queue_jobs_in_flight", "Jobs that clients of this node have.", |it, samples| {
+        it.with(samples, it.queue.in_flight);
+    }),
+    gauge("disque_queue_jobs_delayed", "Jobs that wait for their time.", |it, samples| {
+        it.with(samples, it.queue.delayed);
+    }),
     gauge("disque_queue_blocked_clients", "Clients that wait for a job.", |it, samples| {
         it.with(samples, it.queue.blocked);
     }),
