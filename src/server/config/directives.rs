@@ -709,10 +709,8 @@ fn try_logfile(config: &mut Config, dir_before: &Path) -> Result<(), String> {
 
 fn check_http_token(config: &mut Config) -> Result<(), String> {
     let is_sendable = |token: &Vec<u8>| token.iter().all(u8::is_ascii_graphic);
-    match config.http_token.as_ref().is_none_or(is_sendable) {
-        true => Ok(()),
-        false => Err("http-token has characters that no header can have".into()),
-    }
+    let is_right = config.http_token.as_ref().is_none_or(is_sendable);
+    is_right.then_some(()).ok_or("http-token has characters that no header can have".into())
 }
 
 fn raise_file_limit(server: &mut Server, next: &mut Config) -> Result<(), String> {
