@@ -312,6 +312,8 @@ def stall(scale):
         retries(jobs),
         delays(jobs),
         long_commands(jobs),
+        moves(jobs // 5, nodes=1),
+        moves(jobs // 5, nodes=3),
         quiet(0),
         quiet(max(1_000, jobs // 5)),
         load(
@@ -388,6 +390,38 @@ def long_commands(jobs):
         for command in commands
     ]
     return Work(figures, ("ours", "c"), run)
+
+
+def moves(jobs, nodes):
+    """A queue goes to another one, job by job, and is emptied then."""
+    commands = [("QMOVE", "q", "target"), ("QPURGE", "target")]
+    count_max = 10_000
+
+    def run(bench, contestant):
+        worst = []
+        with bench.servers(contestant, nodes) as group:
+            bench.load(contestant, group, f"-P 16 -n {jobs} -w add")
+            for command in commands:
+                done = 0
+                with bench.probe(contestant, group, secs=6) as probe:
+                    time.sleep(1)
+                    for node in group:
+                        while moved := node.ask(*command, "COUNT", count_max):
+                            done += moved
+                if done != jobs:
+                    raise ServerError(f"{command[0]} was done to {done} of {jobs} jobs")
+                worst.append(probe.worst_us())
+        return worst
+
+    on = "one node" if nodes == 1 else f"{nodes} nodes, copies on each"
+    # With copies the probe's own wait behind what the nodes say of each move.
+    limit_us = 10_000 if nodes == 1 else 100_000
+    title = f"of {jobs:,} jobs, {on}"
+    figures = [
+        Figure(f"worst delivery beside {command[0]} {title}", "us", limit_us, "value")
+        for command in commands
+    ]
+    return Work(figures, ("ours",), run)
 
 
 def quiet(jobs):

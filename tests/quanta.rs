@@ -14,6 +14,7 @@ use disque::engine::command::{Call, Outcome};
 use disque::engine::commands;
 use disque::engine::config::EngineConfig;
 use disque::engine::outbox::LinkRequest;
+use disque::engine::records::Storage;
 use disque::engine::{Engine, More};
 use disque::proto::bus::{Header, Message, MessageFlags, NodeFlags};
 use disque::proto::nodes_conf::{LinkState, NodeLine};
@@ -141,6 +142,30 @@ fn a_long_command_lets_others_in_between() {
         let answer = call(&mut engine, now, command);
         assert_eq!(answer.text.matches("D-aaaaaaaa-").count(), JOBS, "{command}");
         assert!(answer.calls >= JOBS / COMMAND_SLICE, "{} calls of {command}", answer.calls);
+    }
+}
+
+#[test]
+fn a_queue_is_moved_and_purged_a_slice_at_a_time_and_so_are_large_bodies() {
+    let now = after_secs(0);
+    let mut engine = engine("RETRY 60");
+    for command in ["QMOVE q target COUNT 10000", "QPURGE target COUNT 10000"] {
+        let answer = call(&mut engine, now, command);
+        assert_eq!(answer.text, format!(":{JOBS}\r\n"), "{command}");
+        assert!(answer.calls >= JOBS / COMMAND_SLICE, "{} calls of {command}", answer.calls);
+    }
+    engine.set_storage(now, Storage::Works);
+    let body = "x".repeat(64 * 1024);
+    let ids: Vec<String> = (0..20)
+        .map(|_| call(&mut engine, now, &format!("ADDJOB q {body} 0")).text[1..41].to_owned())
+        .collect();
+    let move_all = format!("MOVEJOB other {}", ids.join(" "));
+    for command in [move_all.as_str(), "QMOVE other q"] {
+        engine.out.aof.clear();
+        let answer = call(&mut engine, now, command);
+        assert_eq!(answer.text, ":20\r\n");
+        let calls_min = engine.out.aof.len() / (SLICE_BYTES + 2 * body.len());
+        assert!(answer.calls >= calls_min && calls_min > 1, "{} calls", answer.calls);
     }
 }
 

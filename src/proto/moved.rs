@@ -97,16 +97,20 @@ fn is_left_alone(tag: Tag) -> bool {
 impl<'a> Attributes<'a> {
     /// The stamp of the job's last move.
     pub fn move_stamp(self) -> Option<MoveStamp> {
-        self.stamp_and_rest().map(|(stamp, _)| stamp)
-    }
-
-    fn stamp_and_rest(self) -> Option<(MoveStamp, Rest)> {
-        self.find(Tag::MOVE).and_then(|value| MoveStamp::read(&value))
+        self.stamp_and_rest().0
     }
 
     /// Whether the other attributes are known to who wrote these.
     pub fn rest(self) -> Rest {
-        self.stamp_and_rest().map_or(Rest::Known, |(_, rest)| rest)
+        self.stamp_and_rest().1
+    }
+
+    /// Both of these.
+    pub fn stamp_and_rest(self) -> (Option<MoveStamp>, Rest) {
+        match self.find(Tag::MOVE).and_then(|value| MoveStamp::read(&value)) {
+            Some((stamp, rest)) => (Some(stamp), rest),
+            None => (None, Rest::Known),
+        }
     }
 
     /// The facts of a job that is dead; see [`super::facts`].

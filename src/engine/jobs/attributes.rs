@@ -91,14 +91,14 @@ impl Jobs {
     /// A job gets attributes: of another record, or of a move.
     pub fn set_attributes(&mut self, r: JobRef, attributes: KeptAttributes) {
         let had_some = self.table[r].flags.contains(JobFlags::HAD_ATTRIBUTES);
-        let stamp = attributes.as_attributes().move_stamp();
+        let (stamp, rest) = attributes.as_attributes().stamp_and_rest();
         if self.move_stamp(r) != stamp {
             match stamp {
                 Some(stamp) => self.moves.begin(r, stamp),
                 None => self.moves.end(r),
             }
         }
-        if attributes.as_attributes().rest() == Rest::Known {
+        if rest == Rest::Known {
             self.attributes.lost.remove(&r);
         }
         self.attributes.kept.insert(r, attributes);

@@ -87,6 +87,18 @@ test('dead letters', async () => {
   assert.equal(await client.call('ACKJOB', id), 1)
 })
 
+test('moves', async () => {
+  const [id, other] = [await client.call('ADDJOB', 'source', 'a', 0), await client.call('ADDJOB', 'source', 'b', 0)]
+  assert.equal(await client.call('MOVEJOB', 'target', id, 'DELAY', 300), 1)
+  assert.deepEqual(await client.call('JSCAN', 'STATE', 'delayed', 'QUEUE', 'target'), ['0', [id]])
+  assert.equal(await client.call('QMOVE', 'source', 'target'), 1)
+  assert.deepEqual(await client.call('QPEEK', 'target', 9), [['target', other, 'b']])
+  assert.equal(await client.call('QREDRIVE', 'target'), 0)
+  assert.equal(await client.call('QPURGE', 'target', 'COUNT', 5), 1)
+  await assert.rejects(client.call('QMOVE', 'source', 'source'),
+    /^ReplyError: ERR Source and target must be different queues/)
+})
+
 test('nothing there is null', async () => {
   assert.equal(await client.call('GETJOB', 'NOHANG', 'FROM', 'empty'), null)
   assert.equal(await client.call('GETJOB', 'TIMEOUT', 20, 'FROM', 'empty'), null)

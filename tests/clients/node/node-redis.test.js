@@ -96,6 +96,20 @@ for (const RESP of [undefined, 2, 3]) {
       assert.equal(await client.sendCommand(['ACKJOB', id]), 1)
     })
 
+    await t.test('moves', async () => {
+      const [source, target] = [`source-${queue}`, `target-${queue}`]
+      const id = await client.sendCommand(['ADDJOB', source, 'a', '0'])
+      const other = await client.sendCommand(['ADDJOB', source, 'b', '0'])
+      assert.equal(await client.sendCommand(['MOVEJOB', target, other]), 1)
+      assert.equal(await client.sendCommand(['QMOVE', source, target, 'COUNT', '9']), 1)
+      assert.deepEqual(await client.sendCommand(['QPEEK', target, '9']),
+        [[target, id, 'a'], [target, other, 'b']])
+      assert.equal(await client.sendCommand(['QREDRIVE', target]), 0)
+      assert.equal(await client.sendCommand(['QPURGE', target]), 2)
+      await assert.rejects(client.sendCommand(['MOVEJOB', target, id, 'PRIORITY', '9']),
+        /ERR PRIORITY must be between 1 and 7/)
+    })
+
     await t.test('nothing there is null', async () => {
       assert.equal(await client.sendCommand(['GETJOB', 'NOHANG', 'FROM', queue]), null)
       assert.equal(await client.sendCommand(['GETJOB', 'TIMEOUT', '20', 'FROM', queue]), null)

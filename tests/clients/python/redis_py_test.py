@@ -127,6 +127,21 @@ class RedisPy(unittest.TestCase):
         self.assertEqual(facts[b"note"], b"no route")
         self.assertEqual(execute("ACKJOB", job_id), 1)
 
+    def test_moves(self):
+        target = self.queue + "-target"
+        ids = [self.client.execute_command("ADDJOB", self.queue, n, 0) for n in range(4)]
+        move = ("MOVEJOB", target, ids[3], ids[0], "PRIORITY", 4)
+        self.assertEqual(self.client.execute_command(*move), 2)
+        self.assertEqual(self.client.execute_command("QMOVE", self.queue, target, "COUNT", 1), 1)
+        peeked = self.client.execute_command("QPEEK", target, 9)
+        self.assertEqual([row[1] for row in peeked], [ids[0], ids[1], ids[3]])
+        self.assertEqual(self.client.execute_command("QREDRIVE", target, "REASON", "nack"), 0)
+        self.assertEqual(self.client.execute_command("QPURGE", target), 3)
+        self.assertEqual(self.client.execute_command("QLEN", target), 0)
+        self.assertEqual(self.client.execute_command("MOVEJOB", target, ids[0]), 0)
+        with self.assertRaisesRegex(redis.ResponseError, "^COUNT must be between 1 and 10000$"):
+            self.client.execute_command("QPURGE", target, "COUNT", 0)
+
     def test_every_kind_of_nothing_is_none(self):
         missing = "D-00000000-000000000000000000000000-0000"
         for command in (
