@@ -236,8 +236,16 @@ impl Engine {
                 && self.outranks_me(*node, r)
         };
         let turns = self.jobs.may_have(r).iter().copied().filter(is_before).count() + 1;
-        let turn_at = self.now.mono.plus_ms(turns as u64 * TURN_MS);
+        let turn_at = self.jobs[r].expire_at().plus_ms(turns as u64 * TURN_MS);
         self.jobs.await_burial(r, turn_at);
+    }
+
+    /// Another node is about to bury a job that this one would bury, or to queue it. Their turns may
+    /// be the same, as not every node knows all holders: who ranks lower waits for another one.
+    pub(super) fn give_way_at_burial(&mut self, from: NodeRef, r: JobRef) {
+        if self.outranks_me(from, r) {
+            self.jobs.await_burial(r, self.now.mono.plus_ms(TURN_MS));
+        }
     }
 
     /// An acked job whose other holders may be about to bury it is kept for longer.

@@ -250,7 +250,9 @@ impl Engine {
         if self.answer_other_move(from, r, flags) || self.answer_from_old_queue(from, r) {
             return;
         }
-        if self.jobs[r].is_queued() {
+        if self.jobs[r].awaits_burial() {
+            self.give_way_at_burial(from, r);
+        } else if self.jobs[r].is_queued() {
             self.tell_holders(r, MessageFlags::NONE, &Message::Queued { id, hold_secs: 0 });
         } else if self.jobs[r].is_held() {
             self.answer_hold(from, r);

@@ -328,6 +328,7 @@ mod tests {
     use crate::engine::command::Outcome;
     use crate::engine::config::EngineConfig;
     use crate::engine::delivery::Taker;
+    use crate::engine::policy::{Policies, PolicyLine};
     use crate::proto::bus::{Header, Message, MessageFlags, NodeFlags};
     use crate::proto::nodes_conf::{LinkState, NodeLine};
     use crate::proto::reply::Resp;
@@ -401,7 +402,9 @@ mod tests {
         fn crash(&mut self, enqueue: EnqueueAtLoad) {
             self.now.wall = self.now.wall.plus_ms(500);
             self.now.mono = MonoMs(5000);
+            let policies = self.engine.config().policies.clone();
             self.engine = engine(enqueue, self.now);
+            self.set_policies(policies);
             self.engine.set_storage(self.now, Storage::Loading { written_at: self.written_at });
             let file = core::mem::take(&mut self.file);
             let mut rest = &file[..];
@@ -413,6 +416,11 @@ mod tests {
             assert!(rest.is_empty() && self.engine.out.aof.is_empty());
             self.engine.check_invariants();
             self.file = file;
+        }
+
+        fn set_policies(&mut self, policies: Policies) {
+            let config = EngineConfig { policies, ..self.engine.config().clone() };
+            self.engine.set_config(self.now, config);
         }
 
         fn rewrite(&mut self) {
@@ -506,6 +514,31 @@ mod tests {
         assert_eq!(node.call("getjob nohang from q"), NOTHING);
         node.pass(1000);
         assert!(node.call("getjob nohang from q").contains(&kept));
+    }
+
+    #[test]
+    fn a_job_that_would_have_died_while_the_server_was_down_is_counted() {
+        let mut node = Node::new();
+        let mut policies = Policies::default();
+        let line = ["q*", "on-expire", "dead"].map(|word| word.as_bytes().to_vec());
+        policies.set(PolicyLine::parse(&line).expect("a right line"));
+        node.set_policies(policies);
+        node.add("addjob q expires 0 ttl 5");
+        let acked = node.add("addjob q acked 0 ttl 5");
+        node.add("addjob other expires 0 ttl 5");
+        node.add("addjob q once 0 ttl 5 retry 0");
+        node.call("getjob count 2 from q");
+        node.call(&format!("ackjob {acked}"));
+        let dead = node.add("addjob q2 dead 0 ttl 100");
+        node.call("getjob from q2");
+        assert_eq!(node.call(&format!("nack {dead} dead")), ":1\r\n");
+        node.now.wall = node.now.wall.plus_ms(7000);
+        node.crash(EnqueueAtLoad::No);
+        assert_eq!(node.engine.job_count(), 1, "the dead one is left");
+        // The one in q that was not acked, and the at-most-once job that nobody got.
+        assert_eq!(node.engine.expired_while_down_count(), 2);
+        node.crash(EnqueueAtLoad::No);
+        assert_eq!(node.show(&dead, "queue"), "q2.dead");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use disque::proto::reply::Resp;
 use disque::proto::reply_reader::Value;
 
 use super::policies::DEAD_QUEUES;
-use super::rest::know_each_other;
+use super::rest::{UNDER_WAY_MS, know_each_other};
 use super::story::{Adding, Hold, InHand, Wanted};
 use super::{EXPIRY_ERROR_MS, IN_TIME_MS, QUEUES, Storm, Weather, words};
 use crate::node::State;
@@ -37,11 +37,13 @@ impl Storm {
         let queue = QUEUES[self.rng.index(QUEUES.len())];
         let (body, attributes) = self.draw_body(n);
         let (priority, priority_words) = self.draw_priority(n);
-        let (limit, limit_options) = self.draw_limit(n, queue);
+        let failing = self.draw_failing(n, queue);
+        let ttl_secs = failing.ttl_secs.filter(|secs| *secs > delay_secs).unwrap_or(ttl_secs);
         let line = format!(
             "ADDJOB {queue} {body} 1500 REPLICATE {replicate} RETRY {retry_secs} \
-             DELAY {delay_secs} TTL {ttl_secs}{}{limit_options}",
-            if is_async { " ASYNC" } else { "" }
+             DELAY {delay_secs} TTL {ttl_secs}{}{}",
+            if is_async { " ASYNC" } else { "" },
+            failing.options
         );
         // At level 1 that depends on the others.
         let keeps_a_copy = self.memory_levels[n] == 0 && !self.leaving[n];
@@ -59,7 +61,8 @@ impl Storm {
             promised_at: u64::MAX,
             expires_at: asked_at + ttl_secs * 1000,
             priority,
-            limit,
+            limit: failing.limit,
+            dead_queue: failing.dead_queue,
             dies_of_expiry: self.policy_on(n, queue).dies_of_expiry,
         };
         let client = self.sim.connect_client(n, Resp::V2);
@@ -125,7 +128,10 @@ impl Storm {
 
     /// A consumer is done with a job: mostly it says so, somewhere.
     fn finish(&mut self, job: InHand) {
-        let n = self.node();
+        // Who acknowledges a dead letter does so where it was fetched: another node, which does not
+        // know it, keeps the ack for the TTL that the job had.
+        let is_dead = DEAD_QUEUES.contains(&&*self.stories[&job.id].queue);
+        let n = if is_dead { job.node } else { self.node() };
         let is_slow = self.busy_ms > IN_TIME_MS || self.weather == Weather::Hazy;
         let careless = is_slow && self.healed_at.is_none();
         if careless && self.rng.below(5) == 0 {
@@ -336,7 +342,10 @@ impl Storm {
         let story = self.stories.get_mut(id).expect("it was added");
         let told = format!("{} at {at}: {story:?}", id.escape_ascii());
         if let Some(wanted) = &story.wanted {
-            assert!(at <= wanted.expires_at + EXPIRY_ERROR_MS, "it came after its expiry, {told}");
+            // The TTL counts on another node from when it is told, by one that was frozen perhaps.
+            let told_late_ms = wanted.promised_at.saturating_sub(wanted.asked_at);
+            let expires_by = wanted.expires_at + told_late_ms + EXPIRY_ERROR_MS;
+            assert!(at <= expires_by, "it came after its expiry, {told}");
         }
         let id_says = JobId::parse(id).expect("IDs are valid");
         let from_ms = story.wanted.as_ref().map_or(0, |wanted| wanted.asked_at);
@@ -346,7 +355,7 @@ impl Storm {
         self.note_lease(n, queue, id, at);
         let busy_ms = if self.healed_at.is_some() { 1 } else { self.busy_ms };
         let until = self.sim.now_ms + u64::from(self.rng.below(busy_ms));
-        self.in_hand.push(InHand { id: id.to_vec(), until });
+        self.in_hand.push(InHand { id: id.to_vec(), node: n, until });
     }
 
     /// A job that is held comes no earlier than its time, but where its holders do not know each
@@ -359,7 +368,9 @@ impl Storm {
             let until = if story.was_moved_for_later { story.held_until } else { hold.by };
             assert!(at <= until + IN_FAIR_WEATHER_MS, "a held job is not late, {told}");
         }
-        if !story.comes_early(at) {
+        // Where nothing is slow, and who gives it back had it, it is in no queue then.
+        let known_after_ms = if self.weather == Weather::Fair { 0 } else { UNDER_WAY_MS };
+        if !story.comes_early(at, known_after_ms) {
             return;
         }
         if matches!(self.weather, Weather::Fair | Weather::Hazy) {

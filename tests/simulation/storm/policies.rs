@@ -10,6 +10,8 @@ use super::{EXPIRY_ERROR_MS, QUEUES, Storm, Weather, words};
 /// Where jobs go that die.
 pub const DEAD_QUEUES: [&str; 3] = ["red.dead", "green.dead", "graves"];
 
+/// The TTL of the dead, in seconds: an at-most-once job whose consumer forgets it stays for as long.
+const DEAD_TTL_SECS: u64 = 100;
 /// Longest wait that a policy gives a NACK, in seconds.
 const LONGEST_BACKOFF_SECS: u32 = 6;
 
@@ -40,7 +42,8 @@ impl Policy {
     }
 
     fn line(&self, queue: &str) -> String {
-        let mut line = format!("{queue} max-deliveries {}", self.max_deliveries);
+        let mut line =
+            format!("{queue} max-deliveries {} dead-ttl {DEAD_TTL_SECS}", self.max_deliveries);
         if let Some((first, most)) = self.nack_delay {
             line += &format!(" nack-delay {first}:{most}");
         }
@@ -57,6 +60,17 @@ impl Policy {
         }
         line
     }
+}
+
+/// What becomes of a job that fails.
+#[derive(Debug, Default)]
+pub struct Failing {
+    pub limit: u16,
+    pub dead_queue: String,
+    /// A short TTL, of whose end it dies.
+    pub ttl_secs: Option<u64>,
+    /// The options of ADDJOB that say what of this the policy does not.
+    pub options: String,
 }
 
 /// The policies of a run, one a queue; in half of the runs there are none.
@@ -123,23 +137,31 @@ impl Storm {
         (first > 0).then(|| (u64::from(first) * 900, u64::from(most) * 1100))
     }
 
-    /// The limit of a job that is added to a node, and the options that say so: in the place of
-    /// the policy of its queue now and then.
-    pub(super) fn draw_limit(&mut self, n: usize, queue: &str) -> (u16, String) {
-        let limit = self.policy_on(n, queue).max_deliveries;
+    /// What becomes of a job that is added to a node when it fails: what the policy of its queue
+    /// says, or now and then its producer.
+    pub(super) fn draw_failing(&mut self, n: usize, queue: &str) -> Failing {
+        let policy = self.policy_on(n, queue);
+        let mut failing = Failing {
+            limit: policy.max_deliveries,
+            dead_queue: if policy.has_graves { "graves".into() } else { format!("{queue}.dead") },
+            ..Failing::default()
+        };
         if !self.policies.are_used() || self.sim.network.is_plain(n) {
-            return (limit, String::new());
+            return failing;
         }
         let rng = &mut self.policies.rng;
-        let mut options = String::new();
         if rng.below(4) == 0 {
-            options += " DEADQUEUE graves";
+            failing.options += " DEADQUEUE graves";
+            failing.dead_queue = "graves".into();
         }
-        if rng.below(4) != 0 {
-            return (limit, options);
+        if rng.below(4) == 0 {
+            failing.limit = rng.below(4) as u16;
+            failing.options += &format!(" MAXDELIVERIES {}", failing.limit);
         }
-        let limit = rng.below(4) as u16;
-        (limit, options + &format!(" MAXDELIVERIES {limit}"))
+        if policy.dies_of_expiry && rng.below(3) == 0 {
+            failing.ttl_secs = Some(u64::from(3 + rng.below(4)));
+        }
+        failing
     }
 
     /// Where consumers look for jobs.
@@ -167,7 +189,8 @@ impl Storm {
         let limit = story.wanted.as_ref().map_or(0, |wanted| usize::from(wanted.limit));
         if !is_dead {
             story.tries += 1;
-            let stays_dead = story.died_of.is_none() || !all_well;
+            // Where frames take long, a copy may have queued it just then.
+            let stays_dead = story.died_of.is_none() || !is_fair;
             assert!(stays_dead, "what is dead stays where it is, {told}");
             let too_often = is_fair && limit > 0 && story.tries > limit;
             assert!(!too_often, "a job is delivered as often as it may be, {told}");
@@ -181,20 +204,24 @@ impl Storm {
             return;
         };
         story.hold = None;
+        let is_there = story.wanted.as_ref().is_none_or(|wanted| wanted.dead_queue == queue);
+        assert!(is_there || !all_well, "the dead are in their queue, {told}");
         if let Some(wanted) = &mut story.wanted {
-            // It has the TTL of the dead from now on, which is longer than any run.
+            // It has the TTL of the dead from now on, or has had it for a while.
             assert!(
-                reason != "expired" || at + EXPIRY_ERROR_MS >= wanted.expires_at,
+                story.died_of.is_some()
+                    || reason != "expired"
+                    || at + EXPIRY_ERROR_MS >= wanted.expires_at,
                 "nothing expires before its time, {told}"
             );
-            wanted.expires_at = u64::MAX / 2;
+            wanted.expires_at = at + DEAD_TTL_SECS * 1000;
         }
         if story.died_of.as_ref().is_some_and(|before| *before == reason) {
             return;
         }
         let is_first = story.died_of.replace(reason.clone()).is_none();
-        assert!(is_first || !all_well, "nothing dies twice, {told}");
-        let was_seen = story.tries > 0 || reason == "expired";
+        assert!(is_first || !is_fair, "nothing dies twice, {told}");
+        let was_seen = story.delivered_at.len() > 1 || reason == "expired";
         assert!(was_seen, "nothing is buried unseen, {told}");
         if is_fair && reason == "max-deliveries" {
             assert!(story.tries == limit, "a job dies after its last delivery, {told}");
@@ -203,6 +230,10 @@ impl Storm {
 
     /// Once all is well those who know of moves have each job in the same queue.
     pub(super) fn check_places(&mut self) {
+        if !self.resets.is_empty() || !self.sim.losses.is_empty() {
+            // Who moved a job may have forgotten it; others agree when they speak of it next.
+            return;
+        }
         let copies = self.sim.survey();
         for (id, copies) in &copies {
             let mut places = copies

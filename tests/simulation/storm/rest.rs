@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 
+use super::story::Wanted;
 use super::{Storm, Weather};
 use crate::survey::Copy;
 
@@ -98,6 +99,12 @@ impl Storm {
                 && let Some(at) = self.rest.single_at.get(id)
             {
                 assert!(now < at + SETTLED_MS, "a job waits in one queue, {told}");
+            }
+            // One that dies of its end is in no queue before it is in the dead one.
+            let is_ending = |wanted: &Wanted| now + 2 * UNDER_WAY_MS > wanted.expires_at;
+            if story.wanted.as_ref().is_some_and(is_ending) {
+                self.rest.waiting.remove(id);
+                continue;
             }
             let waits = copies.iter().any(Copy::is_queued);
             let late_ms = story.is_due_by().map_or(0, |by| now.saturating_sub(by));

@@ -21,6 +21,8 @@ pub struct Wanted {
     pub priority: u8,
     /// How often it may be delivered; 0 is without end.
     pub limit: u16,
+    /// Where it goes when it dies.
+    pub dead_queue: String,
     /// Whether it dies when its TTL is over.
     pub dies_of_expiry: bool,
 }
@@ -35,6 +37,8 @@ pub struct Adding {
 /// A job in the hands of a consumer.
 pub struct InHand {
     pub id: Vec<u8>,
+    /// Where it was fetched.
+    pub node: usize,
     /// When the consumer is done with it.
     pub until: u64,
 }
@@ -122,10 +126,12 @@ impl Story {
         self.hold = Some(Hold { until, by, ..hold });
     }
 
-    /// Whether it comes at a time before the end of a hold that was known everywhere.
-    pub fn comes_early(&self, at: u64) -> bool {
-        self.hold
-            .is_some_and(|hold| at + CLOCK_ERROR_MS < hold.until && at > hold.since + UNDER_WAY_MS)
+    /// Whether it comes at a time before the end of a hold that was known everywhere, so many ms
+    /// after it was said.
+    pub fn comes_early(&self, at: u64, known_after_ms: u64) -> bool {
+        self.hold.is_some_and(|hold| {
+            at + CLOCK_ERROR_MS < hold.until && at > hold.since + known_after_ms
+        })
     }
 }
 
