@@ -373,7 +373,9 @@ impl Storm {
         if !story.comes_early(at, known_after_ms) {
             return;
         }
-        if matches!(self.weather, Weather::Fair | Weather::Hazy) {
+        let hold_since = story.hold.map_or(0, |hold| hold.since);
+        let is_crossed = self.is_hold_crossed(id, hold_since, story.was_moved_for_later);
+        if matches!(self.weather, Weather::Fair | Weather::Hazy) && !is_crossed {
             let copies = self.sim.survey();
             let copies = copies.get(id).map_or(&[][..], Vec::as_slice);
             assert!(!know_each_other(copies), "a held job waits, {told}, {copies:?}");

@@ -46,6 +46,8 @@ pub struct Moves {
 struct Moved {
     queue: String,
     at: u64,
+    /// When all its moves were made.
+    times: Vec<u64>,
     /// Another node moved it elsewhere at about the same time: one of the two queues it is.
     is_disputed: bool,
 }
@@ -211,7 +213,9 @@ impl Storm {
         let is_disputed = before.is_some_and(|before| {
             before.queue != queue && (at - before.at < clock_error_ms || before.is_disputed)
         });
-        self.moves.last.insert(id.to_vec(), Moved { queue: queue.into(), at, is_disputed });
+        let mut times = before.map(|before| before.times.clone()).unwrap_or_default();
+        times.push(at);
+        self.moves.last.insert(id.to_vec(), Moved { queue: queue.into(), at, times, is_disputed });
     }
 
     pub(super) fn was_moved(&self, id: &[u8]) -> bool {
@@ -222,6 +226,18 @@ impl Storm {
     pub(super) fn was_just_moved(&self, id: &[u8]) -> bool {
         let last = self.moves.last.get(id);
         last.is_some_and(|last| self.sim.now_ms < last.at + UNDER_WAY_MS)
+    }
+
+    /// Whether a job was moved at about the time at which it was held, and that by another move than
+    /// the one that holds it, if one does: words that cross a move change nothing.
+    pub(super) fn is_hold_crossed(&self, id: &[u8], since: u64, by_move: bool) -> bool {
+        let Some(last) = self.moves.last.get(id) else { return false };
+        let near_ms = match self.weather {
+            Weather::Fair => KNOWN_IN_FAIR_WEATHER_MS,
+            _ => UNDER_WAY_MS,
+        };
+        let near = last.times.iter().filter(|at| at.abs_diff(since) < near_ms).count();
+        near > usize::from(by_move)
     }
 
     /// Where a job is, is not known.
