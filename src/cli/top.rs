@@ -72,14 +72,14 @@ impl TopOrder {
 
 /// What somebody at the keys has chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Choice {
+struct TopChoice {
     view: TopView,
     order: TopOrder,
     is_paused: bool,
     is_over: bool,
 }
 
-impl Choice {
+impl TopChoice {
     const FIRST: Self =
         Self { view: TopView::Queues, order: TopOrder::Length, is_paused: false, is_over: false };
 
@@ -114,7 +114,7 @@ pub fn run(options: &CliOptions) -> Result<u8, Failure> {
 fn show_pages(options: &CliOptions, keys: Option<&Keys>) -> Result<u8, Failure> {
     let patterns = &options.command;
     let mut before = Survey::take(&mut nodes::find(options)?, patterns)?;
-    let mut choice = Choice::FIRST;
+    let mut choice = TopChoice::FIRST;
     let mut shown = 0;
     // Once is the default of -r, and of no use here.
     let limit = match options.repeat {
@@ -160,7 +160,11 @@ fn show_pages(options: &CliOptions, keys: Option<&Keys>) -> Result<u8, Failure> 
 }
 
 /// Lets time pass, until a key is pressed that says otherwise.
-fn pause(length: Duration, keys: Option<&Keys>, mut choice: Choice) -> Result<Choice, Failure> {
+fn pause(
+    length: Duration,
+    keys: Option<&Keys>,
+    mut choice: TopChoice,
+) -> Result<TopChoice, Failure> {
     if keys.is_none() {
         return wait::pause(length).map(|()| choice);
     }
@@ -244,15 +248,15 @@ fn node_page(options: &CliOptions) -> Result<String, Failure> {
 mod tests {
     use super::*;
 
-    fn with_keys(keys: &str) -> Choice {
-        keys.bytes().fold(Choice::FIRST, Choice::with_key)
+    fn with_keys(keys: &str) -> TopChoice {
+        keys.bytes().fold(TopChoice::FIRST, TopChoice::with_key)
     }
 
     #[test]
     fn keys_choose_view_and_order() {
-        assert_eq!(with_keys("2"), Choice { view: TopView::Nodes, ..Choice::FIRST });
-        assert_eq!(with_keys("2s"), Choice { order: TopOrder::Oldest, ..Choice::FIRST });
-        assert_eq!(with_keys("sssss2 1 x"), Choice::FIRST);
+        assert_eq!(with_keys("2"), TopChoice { view: TopView::Nodes, ..TopChoice::FIRST });
+        assert_eq!(with_keys("2s"), TopChoice { order: TopOrder::Oldest, ..TopChoice::FIRST });
+        assert_eq!(with_keys("sssss2 1 x"), TopChoice::FIRST);
         assert!(with_keys("p").is_paused && !with_keys("p ").is_paused);
         assert!(with_keys("q").is_over && with_keys("\u{1b}").is_over);
     }

@@ -23,7 +23,7 @@ use crate::proto::bus::{Abilities, Message, MessageFlags};
 
 use super::Engine;
 use super::ack_only::AckOnlyJob;
-use super::endings::Ending;
+use super::endings::JobEnding;
 use super::jobs::{EXPIRE_GRACE_MS, JobRef, JobState};
 use super::node_set::{ME, NodeRef};
 use super::replication::Kept;
@@ -344,7 +344,7 @@ impl Engine {
     pub(super) fn fast_ack(&mut self, id: &JobId) -> Removed {
         if let Some(r) = self.jobs.find(id) {
             self.tell_holders(r, MessageFlags::NONE, &Message::DelJob(*id));
-            self.note_ending(r, Ending::Deleted);
+            self.note_ending(r, JobEnding::Deleted);
             self.unregister(r);
             return Removed::Yes;
         }
@@ -357,7 +357,7 @@ impl Engine {
     pub(super) fn delete(&mut self, id: &JobId) -> Removed {
         match self.jobs.find(id) {
             Some(r) => {
-                self.note_ending(r, Ending::Deleted);
+                self.note_ending(r, JobEnding::Deleted);
                 self.unregister(r);
                 Removed::Yes
             }

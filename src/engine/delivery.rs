@@ -35,7 +35,7 @@ use crate::proto::facts::DeathReason;
 use super::Engine;
 use super::blocked::Wait;
 use super::config::RetryFrom;
-use super::endings::Ending;
+use super::endings::JobEnding;
 use super::error::CommandError;
 use super::jobs::{Announced, Job, JobRef, JobState, Nack, NewJob};
 use super::need_jobs::Need;
@@ -219,7 +219,7 @@ impl Engine {
             self.hand_over(r, taker);
         }
         if self.jobs[r].is_at_most_once() {
-            self.note_ending(r, Ending::Delivered);
+            self.note_ending(r, JobEnding::Delivered);
             self.log_deljob(r);
         } else if let Taker::Client { lease_secs: Some(secs) } = taker {
             self.lease(r, secs);
@@ -346,7 +346,7 @@ impl Engine {
         if job.expire_at() <= now && !job.awaits_burial() {
             if !self.outlives_its_end(r) {
                 log::debug!("expired {}", self.jobs[r].id);
-                self.note_ending(r, Ending::Expired);
+                self.note_ending(r, JobEnding::Expired);
                 self.unregister(r);
             }
             return;

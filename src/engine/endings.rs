@@ -29,7 +29,7 @@ const FORGOTTEN_AT_ONCE: usize = 2;
 
 /// How a job ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum JobEnding {
     Acked,
     Expired,
     /// By DELJOB, FASTACK, QPURGE or a flush, here or elsewhere.
@@ -42,7 +42,7 @@ pub enum Ending {
     Unknown,
 }
 
-impl Ending {
+impl JobEnding {
     pub fn name(self) -> &'static str {
         match self {
             Self::Acked => "acked",
@@ -66,7 +66,7 @@ fn random_part(id: &JobId) -> RandomPart {
 struct Remembered {
     job: RandomPart,
     at: MonoMs,
-    ending: Ending,
+    ending: JobEnding,
 }
 
 /// When a wait for jobs to end is over.
@@ -86,7 +86,7 @@ pub struct EndsWait {
     pub until: Until,
     /// The jobs that had not ended when it came to them; those that have by now among them.
     jobs: Vec<JobId>,
-    ended: Vec<(JobId, Ending)>,
+    ended: Vec<(JobId, JobEnding)>,
     /// Whether it has come to all of its jobs.
     pub has_all: bool,
 }
@@ -124,14 +124,14 @@ pub struct Endings {
     remembered: VecDeque<Remembered>,
     waiters: BTreeMap<JobId, Vec<Waiter>>,
     /// Who is to be told of what.
-    news: VecDeque<(JobId, Ending, Vec<Waiter>)>,
+    news: VecDeque<(JobId, JobEnding, Vec<Waiter>)>,
     /// Waits that are over, and the jobs whose waiters they are to leave.
     leaving: VecDeque<(WaitOrder, Vec<JobId>)>,
 }
 
 impl Endings {
     /// A job ended.
-    fn note(&mut self, id: &JobId, ending: Ending, now: MonoMs) {
+    fn note(&mut self, id: &JobId, ending: JobEnding, now: MonoMs) {
         for _ in 0..FORGOTTEN_AT_ONCE {
             let is_old = |first: &Remembered| now.ms_since(first.at) > REMEMBERED_MS;
             if self.remembered.len() == REMEMBERED_MAX
@@ -145,7 +145,7 @@ impl Endings {
     }
 
     /// Whoever waits for a job is to be told.
-    fn tell(&mut self, id: &JobId, ending: Ending) {
+    fn tell(&mut self, id: &JobId, ending: JobEnding) {
         if self.waiters.is_empty() {
             return;
         }
@@ -155,7 +155,7 @@ impl Endings {
     }
 
     /// How these jobs ended, as far as it is remembered.
-    fn find(&self, ids: &[JobId], now: MonoMs) -> Vec<Option<Ending>> {
+    fn find(&self, ids: &[JobId], now: MonoMs) -> Vec<Option<JobEnding>> {
         let mut found = vec![None; ids.len()];
         let mut sought: BTreeMap<RandomPart, Vec<usize>> = BTreeMap::new();
         for (place, id) in ids.iter().enumerate() {
@@ -196,9 +196,9 @@ impl Endings {
 
 impl Engine {
     /// A job ends here, in this way. What ended before has been noted then.
-    pub(super) fn note_ending(&mut self, r: JobRef, ending: Ending) {
+    pub(super) fn note_ending(&mut self, r: JobRef, ending: JobEnding) {
         let job = &self.jobs[r];
-        let was_over = job.is_acked() || job.is_spent() && ending != Ending::Delivered;
+        let was_over = job.is_acked() || job.is_spent() && ending != JobEnding::Delivered;
         if !was_over && !self.storage.is_loading() {
             self.endings.note(&job.id, ending, self.now.mono);
         }
@@ -206,19 +206,19 @@ impl Engine {
 
     /// A job that is not known here was acknowledged.
     pub(super) fn note_ack_only(&mut self, id: &JobId) {
-        self.endings.note(id, Ending::Acked, self.now.mono);
+        self.endings.note(id, JobEnding::Acked, self.now.mono);
     }
 
     /// A job is gone from here. Whoever still waits for it would wait in vain.
     pub(super) fn note_gone(&mut self, id: &JobId) {
-        self.endings.tell(id, Ending::Unknown);
+        self.endings.tell(id, JobEnding::Unknown);
     }
 
     /// The next jobs of a client's WAITJOB: it learns at once how they ended, or is among their
     /// waiters from now on.
     pub(super) fn wait_for_ends(&mut self, client: ClientId, ids: &[JobId]) {
-        let mut ended: Vec<Option<Ending>> = ids.iter().map(|id| self.ending_of(id)).collect();
-        let is_unknown = |ending: &Option<Ending>| *ending == Some(Ending::Unknown);
+        let mut ended: Vec<Option<JobEnding>> = ids.iter().map(|id| self.ending_of(id)).collect();
+        let is_unknown = |ending: &Option<JobEnding>| *ending == Some(JobEnding::Unknown);
         if ended.iter().any(is_unknown) {
             let remembered = self.endings.find(ids, self.now.mono);
             for (ending, remembered) in ended.iter_mut().zip(remembered) {
@@ -240,20 +240,20 @@ impl Engine {
     }
 
     /// How a job ended; `None` for one that has not.
-    fn ending_of(&self, id: &JobId) -> Option<Ending> {
+    fn ending_of(&self, id: &JobId) -> Option<JobEnding> {
         match self.jobs.find(id) {
             Some(r) if self.jobs[r].is_acked() => Some(self.ending_by_ack(r)),
-            Some(r) if self.jobs[r].is_spent() => Some(Ending::Delivered),
-            Some(r) if self.is_dead(r) => Some(Ending::Dead),
+            Some(r) if self.jobs[r].is_spent() => Some(JobEnding::Delivered),
+            Some(r) if self.is_dead(r) => Some(JobEnding::Dead),
             Some(_) => None,
-            None if self.ack_only.contains(id) => Some(Ending::Acked),
-            None => Some(Ending::Unknown),
+            None if self.ack_only.contains(id) => Some(JobEnding::Acked),
+            None => Some(JobEnding::Unknown),
         }
     }
 
     /// What an ack means for those who wait: a purge is one, too.
-    pub(super) fn ending_by_ack(&self, r: JobRef) -> Ending {
-        if self.jobs.is_purged(r) { Ending::Deleted } else { Ending::Acked }
+    pub(super) fn ending_by_ack(&self, r: JobRef) -> JobEnding {
+        if self.jobs.is_purged(r) { JobEnding::Deleted } else { JobEnding::Acked }
     }
 
     /// Whether a job failed for good, and was not moved since.
@@ -264,7 +264,7 @@ impl Engine {
     /// A job was moved here, by this node or another: if it died of that, whoever waits is told.
     pub(super) fn note_if_dead(&mut self, r: JobRef) {
         if self.is_dead(r) {
-            self.note_ending(r, Ending::Dead);
+            self.note_ending(r, JobEnding::Dead);
         }
     }
 
@@ -311,7 +311,7 @@ impl Engine {
         More::Yes
     }
 
-    fn tell_waiter(&mut self, (order, client): Waiter, id: JobId, ending: Ending) {
+    fn tell_waiter(&mut self, (order, client): Waiter, id: JobId, ending: JobEnding) {
         let wait = self.blocked.ends_wait(client).filter(|wait| wait.order == order);
         let Some(wait) = wait else { return };
         // One that is named twice is told twice.
@@ -350,16 +350,16 @@ mod tests {
     fn the_latest_endings_of_the_last_minute_are_remembered() {
         let mut endings = Endings::default();
         for n in 0..REMEMBERED_MAX + 10 {
-            endings.note(&id(n), Ending::Acked, MonoMs(1000));
+            endings.note(&id(n), JobEnding::Acked, MonoMs(1000));
         }
         assert_eq!(endings.remembered.len(), REMEMBERED_MAX);
-        endings.note(&id(20), Ending::Deleted, MonoMs(2000));
+        endings.note(&id(20), JobEnding::Deleted, MonoMs(2000));
         let ids = [id(9), id(20), id(500), id(20)];
-        let (acked, deleted) = (Some(Ending::Acked), Some(Ending::Deleted));
+        let (acked, deleted) = (Some(JobEnding::Acked), Some(JobEnding::Deleted));
         assert_eq!(endings.find(&ids, MonoMs(61_000)), [None, deleted, acked, deleted]);
         assert_eq!(endings.find(&ids, MonoMs(61_001)), [None, deleted, None, deleted]);
         for n in 0..REMEMBERED_MAX {
-            endings.note(&id(n), Ending::Acked, MonoMs(100_000));
+            endings.note(&id(n), JobEnding::Acked, MonoMs(100_000));
         }
         assert_eq!(endings.remembered.len(), REMEMBERED_MAX);
     }

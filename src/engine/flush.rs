@@ -10,7 +10,7 @@ use crate::base::ids::ClientId;
 use super::ack::Removed;
 use super::blocked::WaitOrder;
 use super::commands::LongCommand;
-use super::endings::Ending;
+use super::endings::JobEnding;
 use super::{Engine, More};
 
 /// How far a flush has come, and what was here when it began.
@@ -74,7 +74,7 @@ impl Engine {
             }
             Stage::Jobs(slot) => match self.jobs.next_from(slot) {
                 Some(r) if r.slot() < flush.jobs_end => {
-                    self.note_ending(r, Ending::Deleted);
+                    self.note_ending(r, JobEnding::Deleted);
                     self.unregister(r);
                     Some(Stage::Jobs(r.slot() + 1))
                 }

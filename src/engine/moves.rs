@@ -42,7 +42,7 @@ use crate::proto::job_record::{JobRecord, STATE_QUEUED};
 use crate::proto::moved::{MoveStamp, Moved};
 use crate::proto::priority::Priority;
 
-use super::jobs::{HeldFor, JobFlags, JobRef, JobState, Place, Told};
+use super::jobs::{HeldFor, JobFlags, JobPlace, JobRef, JobState, Knows};
 use super::messages::Postponed;
 use super::node_set::{ME, NodeRef};
 use super::{Engine, More};
@@ -104,7 +104,7 @@ impl Engine {
         self.jobs.set_attributes(r, attributes);
         let queue = self.queues.entry(to.queue);
         let job = &self.jobs[r];
-        let place = Place {
+        let place = JobPlace {
             queue,
             priority: to.priority.unwrap_or(job.priority()),
             expire_at: to.expire_at.unwrap_or(job.expire_at()),
@@ -195,7 +195,7 @@ impl Engine {
     }
 
     /// Changes the place of a job that is in no queue.
-    fn relocate(&mut self, r: JobRef, place: Place) {
+    fn relocate(&mut self, r: JobRef, place: JobPlace) {
         let before = self.jobs[r].queue;
         self.queues.use_name(place.queue);
         self.jobs.relocate(r, place);
@@ -232,10 +232,10 @@ impl Engine {
     }
 
     fn is_untold(&self, r: JobRef, node: NodeRef) -> bool {
-        let knows_enough = match self.jobs.told(r, node) {
-            Some(Told::Place) => true,
+        let knows_enough = match self.jobs.knows(r, node) {
+            Some(Knows::Place) => true,
             // A C node that came back as one that understands more.
-            Some(Told::Holder) => !self.cluster.is_able(node, Abilities::ATTRIBUTES),
+            Some(Knows::Holder) => !self.cluster.is_able(node, Abilities::ATTRIBUTES),
             None => false,
         };
         node != ME && self.cluster.is_known(node) && !knows_enough
@@ -254,7 +254,7 @@ impl Engine {
         let working = Message::Working { id, hold_secs: 0 };
         self.send_about(r, &plain, MessageFlags::NONE, &working);
         self.send_about(r, &plain, MessageFlags::NONE, &Message::WillQueue(id));
-        plain.iter().for_each(|node| self.jobs.note_told(r, *node, Told::Holder));
+        plain.iter().for_each(|node| self.jobs.note_knows(r, *node, Knows::Holder));
     }
 
     /// Says where a job is, as far as this node knows.
@@ -287,7 +287,7 @@ impl Engine {
     /// GOTJOB with a digest: a node knows of a move, perhaps of the last one.
     pub(super) fn on_move_confirmed(&mut self, from: NodeRef, r: JobRef, move_digest: u32) {
         if move_digest != 0 && move_digest == u32::from(self.jobs.move_digest(r)) {
-            self.jobs.note_told(r, from, Told::Place);
+            self.jobs.note_knows(r, from, Knows::Place);
             if !self.jobs.may_have(r).iter().any(|node| self.is_untold(r, *node)) {
                 self.jobs.stop_telling(r);
             }
@@ -354,7 +354,7 @@ impl Engine {
             self.give_way(from, r, why, moved.hold_secs, MessageFlags::NONE);
         }
         if moved.stamp.is_some() {
-            self.jobs.note_told(r, from, Told::Place);
+            self.jobs.note_knows(r, from, Knows::Place);
             self.confirm_copy(from, r);
         }
     }
@@ -380,7 +380,7 @@ impl Engine {
                 attributes: record.attributes,
             };
             self.take_over_move(from, r, &moved);
-            self.jobs.note_told(r, from, Told::Place);
+            self.jobs.note_knows(r, from, Knows::Place);
         }
         stamp >= known
     }
@@ -403,7 +403,7 @@ impl Engine {
         let told_end = self.now.mono.plus_ms(u64::from(moved.ttl_secs) * 1000);
         let known_end = self.jobs[r].expire_at();
         let differ_ms = told_end.ms_since(known_end).max(known_end.ms_since(told_end));
-        let place = Place {
+        let place = JobPlace {
             queue,
             priority: Priority::of_flags(moved.flags),
             expire_at: if differ_ms > SAME_END_MS { told_end } else { known_end },
@@ -498,6 +498,6 @@ impl Engine {
         self.jobs.move_stamp(r).is_some()
             && !self.cluster.is_able(node, Abilities::ATTRIBUTES)
             && self.jobs.may_have(r).contains(&node)
-            && self.jobs.told(r, node) != Some(Told::Place)
+            && self.jobs.knows(r, node) != Some(Knows::Place)
     }
 }

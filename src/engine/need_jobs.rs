@@ -55,8 +55,8 @@ pub struct Imports {
     sources: BTreeMap<NodeRef, MonoMs>,
     current: Window,
     previous: Window,
-    broadcast: Backoff,
-    ask: Backoff,
+    broadcast: AskBackoff,
+    ask: AskBackoff,
     standing: Standing,
 }
 
@@ -79,7 +79,7 @@ struct Window {
 
 /// A wait that doubles with each try.
 #[derive(Clone, Copy, Debug, Default)]
-struct Backoff {
+struct AskBackoff {
     tried_at: Option<MonoMs>,
     /// At most [`DOUBLINGS_MAX`].
     tries: u32,
@@ -88,7 +88,7 @@ struct Backoff {
 /// More than it takes to come from any wait to its maximum, and no overflow.
 const DOUBLINGS_MAX: u32 = 20;
 
-impl Backoff {
+impl AskBackoff {
     fn is_due(&self, now: MonoMs, min_ms: u64, max_ms: u64) -> bool {
         let wait_ms = (min_ms << self.tries).min(max_ms);
         self.tried_at.is_none_or(|at| now.ms_since(at) > wait_ms)
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn waits_between_requests_double_and_saturate() {
-        let mut backoff = Backoff::default();
+        let mut backoff = AskBackoff::default();
         assert!(backoff.is_due(MonoMs(5), 2000, 30_000));
         for _ in 0..100 {
             backoff.tried(MonoMs(1000));

@@ -75,15 +75,15 @@ pub struct Urgent {
     /// When this node is to see to its own urgent jobs.
     due_at: Option<MonoMs>,
     /// What others offered.
-    received: BTreeMap<NodeRef, Received>,
-    taken: Taken,
+    received: BTreeMap<NodeRef, ReceivedOffer>,
+    taken: TakenJobs,
     /// Jobs that others were asked for, and when.
     expected: (usize, MonoMs),
 }
 
 /// The offer of a node.
 #[derive(Clone, Copy, Debug)]
-struct Received {
+struct ReceivedOffer {
     best: Priority,
     /// Jobs that were offered and not asked for yet.
     left: usize,
@@ -94,7 +94,7 @@ struct Received {
 
 /// How many jobs clients took in the 100 ms up to their last fetch, in quarters of it.
 #[derive(Clone, Copy, Debug, Default)]
-struct Taken {
+struct TakenJobs {
     counts: [usize; QUARTERS],
     /// The newest quarter, counted from the beginning of time.
     newest: u64,
@@ -103,7 +103,7 @@ struct Taken {
 const QUARTERS: usize = 4;
 const QUARTER_MS: u64 = 25;
 
-impl Taken {
+impl TakenJobs {
     fn note(&mut self, now: MonoMs) {
         let quarter = now.0 / QUARTER_MS;
         for passed in self.newest + 1..=quarter.min(self.newest + QUARTERS as u64) {
@@ -291,7 +291,7 @@ impl Engine {
         if left == 0 {
             urgent.expected.0 = 0;
         }
-        urgent.received.insert(from, Received { best, left, at: now, asked_at });
+        urgent.received.insert(from, ReceivedOffer { best, left, at: now, asked_at });
         self.answer_offers(q);
     }
 
@@ -321,7 +321,8 @@ impl Engine {
         let Some(worst) = last.and_then(|last| queue.jobs.rank_at(last)) else { return };
         let (expected, expected_at) = urgent.expected;
         let expected = if now.ms_since(expected_at) < EXPECTED_FOR_MS { expected } else { 0 };
-        let is_open = |offer: &Received| offer.left > 0 && now.ms_since(offer.at) < OFFER_VALID_MS;
+        let is_open =
+            |offer: &ReceivedOffer| offer.left > 0 && now.ms_since(offer.at) < OFFER_VALID_MS;
         let open = urgent.received.iter_mut().filter(|(_, offer)| is_open(offer));
         let Some((&node, offer)) = open.min_by_key(|(node, offer)| (offer.best, **node)) else {
             return;
@@ -407,7 +408,7 @@ mod tests {
 
     #[test]
     fn what_was_taken_counts_for_a_tenth_of_a_second_before_the_last() {
-        let mut taken = Taken::default();
+        let mut taken = TakenJobs::default();
         let start = MonoMs(1_000_000);
         (0..4).for_each(|i| taken.note(start.plus_ms(i * 20)));
         assert_eq!(taken.count(), 4);

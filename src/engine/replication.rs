@@ -31,7 +31,7 @@ use crate::proto::job_record::JobRecord;
 use super::Engine;
 use super::blocked::Wait;
 use super::command::Call;
-use super::jobs::{CopyWait, JobFlags, JobRef, Nack, NewJob, Told};
+use super::jobs::{CopyWait, JobFlags, JobRef, Knows, Nack, NewJob};
 use super::node_set::{ME, NodeRef};
 use super::records::{RecordForm, Storage, record_of};
 
@@ -262,7 +262,7 @@ impl Engine {
                 new.flags = new.flags.with(JobFlags::BROADCAST_QUEUED);
                 let r = self.register(new);
                 self.jobs.add_may_have(r, ME);
-                self.jobs.note_told(r, from, Told::Place);
+                self.jobs.note_knows(r, from, Knows::Place);
                 self.log_loadjob(r);
                 r
             }
@@ -313,7 +313,7 @@ impl Engine {
     pub(super) fn send_your_jobs(&mut self, to: NodeRef, jobs: &[JobRef]) {
         for &r in jobs {
             if self.jobs.add_may_have(r, to) {
-                self.jobs.note_told(r, to, Told::Place);
+                self.jobs.note_knows(r, to, Knows::Place);
             }
         }
         let holders: Vec<Vec<NodeId>> = jobs

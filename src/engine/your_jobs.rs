@@ -25,7 +25,7 @@ use crate::proto::job_record::JobRecord;
 
 use super::Engine;
 use super::delivery::Taker;
-use super::jobs::{JobRef, Nack, Told};
+use super::jobs::{JobRef, Knows, Nack};
 use super::node_set::{ME, NodeRef};
 use super::queue::QueueRef;
 
@@ -269,7 +269,7 @@ impl Engine {
         if is_able {
             self.send_moved(r, &[from]);
         } else if is_in_ours {
-            self.jobs.note_told(r, from, Told::Place);
+            self.jobs.note_knows(r, from, Knows::Place);
         } else {
             let working = Message::Working { id: record.id, hold_secs: 0 };
             self.send_about(r, &[from], MessageFlags::NONE, &working);
@@ -299,7 +299,7 @@ impl Engine {
         let r = self.register(new);
         self.jobs.add_may_have(r, from);
         self.jobs.add_may_have(r, ME);
-        self.jobs.note_told(r, from, Told::Place);
+        self.jobs.note_knows(r, from, Knows::Place);
         self.log_loadjob(r);
         r
     }

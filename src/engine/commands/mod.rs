@@ -56,7 +56,7 @@ pub fn find(name: &[u8]) -> Option<&'static EngineCommand> {
 /// A command that is not finished.
 pub enum LongCommand {
     Ids(ack::Ids),
-    OfQueue(moves::QueueWalk),
+    OfQueue(moves::VisitedJobs),
     GetJob(getjob::GetJob),
     Scan(scan::Scan),
     Peek(queue::Peek),

@@ -160,7 +160,7 @@ fn for_each_queued(
         Some(LongCommand::OfQueue(walk)) => walk,
         _ => {
             let len = engine.queues.find_live(name).map_or(0, |queue| queue.jobs.len());
-            QueueWalk { last: None, left: len, done: 0 }
+            VisitedJobs { last: None, left: len, done: 0 }
         }
     };
     let slice_len = walk.left.min(COMMAND_SLICE);
@@ -193,7 +193,7 @@ type QueuePosition = (Priority, (u64, JobId));
 
 /// How far a command on the jobs of a queue has come.
 #[derive(Debug)]
-pub struct QueueWalk {
+pub struct VisitedJobs {
     /// The job that was visited last.
     last: Option<QueuePosition>,
     /// How many are still to be visited.

@@ -44,7 +44,7 @@ pub use job::{
 };
 pub use life::{Announced, Nack};
 use moves::MoveTable;
-pub use moves::{Place, Told};
+pub use moves::{JobPlace, Knows};
 
 pub struct Jobs {
     table: Table<Job>,

@@ -18,9 +18,9 @@ use crate::proto::priority::Priority;
 /// Attempts are counted to this; the wait between them stops growing before.
 const ATTEMPTS_MAX: u8 = 10;
 
-/// What a node was told of a move.
+/// What a node knows of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum Knows {
     /// It knows where the job is.
     Place,
     /// It does not understand more than that this node has the job.
@@ -31,7 +31,7 @@ pub enum Told {
 #[derive(Debug)]
 struct LastMove {
     stamp: MoveStamp,
-    told: Vec<(NodeRef, Told)>,
+    told: Vec<(NodeRef, Knows)>,
     /// When the others are told again; `NEVER` where that is not this node's business.
     tell_at: MonoMs,
     attempts: u8,
@@ -69,9 +69,9 @@ impl MoveTable {
     }
 }
 
-/// Where a job is since its last move.
+/// What a move changes of a job.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct JobPlace {
     pub queue: QueueRef,
     pub priority: Priority,
     pub expire_at: MonoMs,
@@ -95,7 +95,7 @@ impl Jobs {
     }
 
     /// A job that is in no queue, whatever its state says, is somewhere else from now on.
-    pub fn relocate(&mut self, r: JobRef, place: Place) {
+    pub fn relocate(&mut self, r: JobRef, place: JobPlace) {
         self.change(r, |job| {
             job.forget_end_of_ttl();
             job.queue = place.queue;
@@ -108,10 +108,10 @@ impl Jobs {
     }
 
     /// Notes what a node was told of a job's last move.
-    pub fn note_told(&mut self, r: JobRef, node: NodeRef, told: Told) {
+    pub fn note_knows(&mut self, r: JobRef, node: NodeRef, told: Knows) {
         if let Some(last) = self.moves.moves.get_mut(&r) {
             match last.told.iter_mut().find(|(other, _)| *other == node) {
-                Some((_, known)) if *known == Told::Holder => *known = told,
+                Some((_, known)) if *known == Knows::Holder => *known = told,
                 Some(_) => {}
                 None => last.told.push((node, told)),
             }
@@ -119,7 +119,7 @@ impl Jobs {
     }
 
     /// What a node was told of a job's last move, as far as is known here.
-    pub fn told(&self, r: JobRef, node: NodeRef) -> Option<Told> {
+    pub fn knows(&self, r: JobRef, node: NodeRef) -> Option<Knows> {
         let last = self.moves.moves.get(&r)?;
         last.told.iter().find(|(other, _)| *other == node).map(|(_, told)| *told)
     }

@@ -32,7 +32,7 @@ pub enum Body {
     },
 }
 
-pub struct Answer {
+pub struct HttpAnswer {
     pub status: u16,
     content_type: &'static str,
     /// Further headers, each with its line end.
@@ -40,7 +40,7 @@ pub struct Answer {
     pub body: Body,
 }
 
-impl Answer {
+impl HttpAnswer {
     pub fn new(status: u16, content_type: &'static str, body: impl Into<Vec<u8>>) -> Self {
         Self { status, content_type, headers: String::new(), body: Body::Whole(body.into()) }
     }

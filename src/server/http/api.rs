@@ -4,11 +4,11 @@
 //! added, and none changes its meaning under the same version. Times are in ms. Names and bodies
 //! are strings, or `{"base64":"..."}` when they are no UTF-8.
 
-use super::answer::{Answer, JSON, Parts};
+use super::answer::{HttpAnswer, JSON, Parts};
 use super::health;
 use super::json::Object;
 use super::metrics::peer_state;
-use super::queues::{QueueOrder, QueueRow, QueueWalk};
+use super::queues::{QueueListing, QueueOrder, ShownQueue};
 use super::request::HttpRequest;
 use super::routes;
 use crate::base::ids::JobId;
@@ -49,17 +49,17 @@ fn begin<'a>(server: &Server, out: &'a mut Vec<u8>) -> Object<'a> {
     object
 }
 
-fn whole(server: &Server, write: impl FnOnce(&mut Object<'_>)) -> Answer {
+fn whole(server: &Server, write: impl FnOnce(&mut Object<'_>)) -> HttpAnswer {
     let mut out = Vec::new();
     let mut object = begin(server, &mut out);
     write(&mut object);
     object.end();
     out.push(b'\n');
-    Answer::json(out)
+    HttpAnswer::json(out)
 }
 
 /// GET /api/overview -> what is not well, and the figures of the node.
-pub fn overview(server: &Server, _: &HttpRequest) -> Answer {
+pub fn overview(server: &Server, _: &HttpRequest) -> HttpAnswer {
     whole(server, |object| {
         let cluster = server.engine.cluster();
         let (ip, port) = cluster.my_address(server.clock.now);
@@ -119,7 +119,7 @@ pub fn overview(server: &Server, _: &HttpRequest) -> Answer {
 }
 
 /// GET /api/nodes -> the nodes as this one sees them, itself first.
-pub fn nodes(server: &Server, _: &HttpRequest) -> Answer {
+pub fn nodes(server: &Server, _: &HttpRequest) -> HttpAnswer {
     whole(server, |object| {
         let cluster = server.engine.cluster();
         let peers = cluster.peers(server.clock.now.mono).take(NODES_MAX);
@@ -154,12 +154,12 @@ pub fn nodes(server: &Server, _: &HttpRequest) -> Answer {
 
 /// GET /api/queues[?sort=length|oldest|in|out|blocked][&filter=text][&limit=n] -> sums, and the
 /// first queues of that order with the text in their names.
-pub fn queues(server: &Server, request: &HttpRequest) -> Answer {
+pub fn queues(server: &Server, request: &HttpRequest) -> HttpAnswer {
     let order = match request.parameter("sort") {
         None => QueueOrder::Longest,
         Some(name) => match QueueOrder::named(name) {
             Some(order) => order,
-            None => return Answer::line(400, "sort is length, oldest, in, out or blocked"),
+            None => return HttpAnswer::line(400, "sort is length, oldest, in, out or blocked"),
         },
     };
     let limit = match request.parameter("limit") {
@@ -167,18 +167,18 @@ pub fn queues(server: &Server, request: &HttpRequest) -> Answer {
         Some(digits) => number::parse_digits(digits).filter(|limit| *limit <= QUEUES_MAX),
     };
     let Some(limit) = limit else {
-        return Answer::line(400, &format!("limit is a number up to {QUEUES_MAX}"));
+        return HttpAnswer::line(400, &format!("limit is a number up to {QUEUES_MAX}"));
     };
     let filter = request.parameter("filter").unwrap_or(b"");
     let max = usize::try_from(limit).unwrap_or(usize::MAX);
-    let walk = Box::new(QueueWalk::by_order(server, order, max, filter));
-    Answer::parts(JSON, QueueList::Walk(walk))
+    let walk = Box::new(QueueListing::by_order(server, order, max, filter));
+    HttpAnswer::parts(JSON, QueueList::Walk(walk))
 }
 
 /// The answer of [`queues`]: the walk, then its rows from one on.
 enum QueueList {
-    Walk(Box<QueueWalk>),
-    Rows(Vec<QueueRow>, usize),
+    Walk(Box<QueueListing>),
+    Rows(Vec<ShownQueue>, usize),
 }
 
 impl Parts for QueueList {
@@ -212,7 +212,7 @@ impl Parts for QueueList {
 }
 
 /// All of the answer up to the rows.
-fn write_sums(server: &Server, walk: &QueueWalk, out: &mut Vec<u8>) {
+fn write_sums(server: &Server, walk: &QueueListing, out: &mut Vec<u8>) {
     let mut object = begin(server, out);
     object.object("all", |row| {
         row.number("count", walk.sums.count);
@@ -227,7 +227,7 @@ fn write_sums(server: &Server, walk: &QueueWalk, out: &mut Vec<u8>) {
     object.key("queues").push(b'[');
 }
 
-fn write_queue(object: &mut Object<'_>, row: &QueueRow) {
+fn write_queue(object: &mut Object<'_>, row: &ShownQueue) {
     object.bytes("name", &row.name);
     object.number("length", row.length);
     object.maybe("oldest_ms", row.oldest_ms);
@@ -242,9 +242,9 @@ fn write_queue(object: &mut Object<'_>, row: &QueueRow) {
 
 /// GET /api/queue?name=NAME -> one queue, with its first jobs. One that is not there is empty:
 /// who scales workers by its length is to scale them down.
-pub fn queue(server: &Server, request: &HttpRequest) -> Answer {
+pub fn queue(server: &Server, request: &HttpRequest) -> HttpAnswer {
     let Some(name) = request.parameter("name") else {
-        return Answer::line(400, "which queue? /api/queue?name=NAME");
+        return HttpAnswer::line(400, "which queue? /api/queue?name=NAME");
     };
     let now = server.clock.now;
     let queue = server.engine.queue_report(now, name);
@@ -252,7 +252,7 @@ pub fn queue(server: &Server, request: &HttpRequest) -> Answer {
         object.flag("exists", queue.is_some());
         match queue {
             Some(queue) => {
-                let row = QueueRow::new(&queue);
+                let row = ShownQueue::new(&queue);
                 write_queue(object, &row);
                 object.object("wait", |row_of_waits| write_waits(row_of_waits, &row.waits));
             }
@@ -282,8 +282,8 @@ fn write_waits(object: &mut Object<'_>, waits: &WaitHistogram) {
 }
 
 /// GET /api/dead -> how many jobs died here, and the first dead letters of each queue of such.
-pub fn dead(_: &Server, _: &HttpRequest) -> Answer {
-    Answer::parts(JSON, DeadList { slot: 0, rows: 0, stage: DeadStage::Head })
+pub fn dead(_: &Server, _: &HttpRequest) -> HttpAnswer {
+    HttpAnswer::parts(JSON, DeadList { slot: 0, rows: 0, stage: DeadStage::Head })
 }
 
 /// The answer of [`dead`]: a walk over all queues, of which each tells by its first job whether it
@@ -342,11 +342,11 @@ fn write_deaths(server: &Server, object: &mut Object<'_>) {
 /// GET /api/job?id=ID -> one job, if it is here.
 ///
 /// IDs have a plus sign now and then, which is a blank in a query, and no blanks.
-pub fn job(server: &Server, request: &HttpRequest) -> Answer {
+pub fn job(server: &Server, request: &HttpRequest) -> HttpAnswer {
     let id: Option<Vec<u8>> =
         request.parameter("id").map(|id| id.iter().map(plus_for_blank).collect());
     let Some(id) = id.and_then(|id| JobId::parse(&id)) else {
-        return Answer::line(400, "which job? /api/job?id=D-...");
+        return HttpAnswer::line(400, "which job? /api/job?id=D-...");
     };
     let job = server.engine.job_figures(server.clock.now, &id);
     whole(server, |object| {

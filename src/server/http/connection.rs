@@ -3,7 +3,7 @@
 use std::io;
 
 use super::HttpId;
-use super::answer::{Answer, Body, PIECE_LEN, Parts};
+use super::answer::{Body, HttpAnswer, PIECE_LEN, Parts};
 use super::request::{self, HEADER_MAX, ParsedHttp};
 use crate::ae::event_loop::{EventLoop, Token};
 use crate::base::time::MonoMs;
@@ -42,7 +42,7 @@ pub enum Progress {
 
 /// What a connection is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum HttpPhase {
     Reading,
     /// An answer is under way, in this form, and then the next request is read, or not.
     Answering {
@@ -60,7 +60,7 @@ pub struct HttpConnection {
     stream: Stream,
     input: Vec<u8>,
     output: Output,
-    phase: Phase,
+    phase: HttpPhase,
     /// What is still to be written of a long answer.
     pub parts: Option<Box<dyn Parts>>,
     is_read_closed: bool,
@@ -89,7 +89,7 @@ impl HttpConnection {
             stream,
             input: Vec::new(),
             output: Output::default(),
-            phase: Phase::Reading,
+            phase: HttpPhase::Reading,
             parts: None,
             is_read_closed: false,
             was_answered: false,
@@ -129,8 +129,8 @@ impl HttpConnection {
                     self.is_read_closed = true;
                     break;
                 }
-                Some(_) if matches!(self.phase, Phase::Lingering { .. }) => self.input.clear(),
-                Some(_) if len_before == 0 && self.phase == Phase::Reading => {
+                Some(_) if matches!(self.phase, HttpPhase::Lingering { .. }) => self.input.clear(),
+                Some(_) if len_before == 0 && self.phase == HttpPhase::Reading => {
                     self.since = now;
                     self.active_at = now;
                 }
@@ -163,7 +163,7 @@ impl HttpConnection {
     /// Begins an answer: all of it, or its head.
     pub fn begin_answer(
         &mut self,
-        answer: Answer,
+        answer: HttpAnswer,
         is_http_1_1: bool,
         keeps_alive: bool,
         now: MonoMs,
@@ -171,7 +171,7 @@ impl HttpConnection {
         let is_long = matches!(answer.body, Body::Parts(_));
         let is_chunked = is_long && is_http_1_1;
         let keeps_alive = keeps_alive && (is_chunked || !is_long);
-        self.phase = Phase::Answering { is_chunked, keeps_alive };
+        self.phase = HttpPhase::Answering { is_chunked, keeps_alive };
         (self.since, self.active_at) = (now, now);
         let head = answer.head(is_chunked, keeps_alive);
         match answer.body {
@@ -186,7 +186,7 @@ impl HttpConnection {
 
     /// Sends a piece of a long answer.
     pub fn send_piece(&mut self, piece: &[u8], more: More, now: MonoMs) -> io::Result<()> {
-        let is_chunked = matches!(self.phase, Phase::Answering { is_chunked: true, .. });
+        let is_chunked = matches!(self.phase, HttpPhase::Answering { is_chunked: true, .. });
         if !is_chunked {
             return self.send(&[piece], now);
         }
@@ -220,27 +220,27 @@ impl HttpConnection {
     /// if not, it may have sent its next request.
     pub fn is_answered(&mut self, now: MonoMs) -> bool {
         match self.phase {
-            Phase::Answering { keeps_alive: true, .. } => {
-                self.phase = Phase::Reading;
+            HttpPhase::Answering { keeps_alive: true, .. } => {
+                self.phase = HttpPhase::Reading;
                 self.was_answered = true;
                 (self.since, self.active_at) = (now, now);
                 // There may be more in the socket than was read so far, and no event tells.
                 self.receive(now).is_err()
             }
-            Phase::Answering { keeps_alive: false, .. } => {
+            HttpPhase::Answering { keeps_alive: false, .. } => {
                 let is_over = self.is_read_closed || self.stream.shut_down_writes().is_err();
-                self.phase = Phase::Lingering { until: now.plus_ms(LINGER_MS) };
+                self.phase = HttpPhase::Lingering { until: now.plus_ms(LINGER_MS) };
                 self.input.clear();
                 is_over || self.receive(now).is_err() || self.is_read_closed
             }
-            Phase::Lingering { .. } => self.is_read_closed,
-            Phase::Reading => false,
+            HttpPhase::Lingering { .. } => self.is_read_closed,
+            HttpPhase::Reading => false,
         }
     }
 
     /// Whether it may give way to another.
     pub fn is_without_request(&self) -> bool {
-        !matches!(self.phase, Phase::Answering { .. })
+        !matches!(self.phase, HttpPhase::Answering { .. })
     }
 
     /// The first gives way first.
@@ -250,19 +250,19 @@ impl HttpConnection {
 
     /// Whether the client has begun a request, and not ended it.
     pub fn has_begun_one(&self) -> bool {
-        self.phase == Phase::Reading && !self.input.is_empty()
+        self.phase == HttpPhase::Reading && !self.input.is_empty()
     }
 
     /// Whether its time is over.
     pub fn is_late(&self, now: MonoMs) -> bool {
         let in_phase_ms = now.ms_since(self.since);
         match self.phase {
-            Phase::Reading if self.input.is_empty() => in_phase_ms > self.idle_max_ms(),
-            Phase::Reading => in_phase_ms > REQUEST_MS,
-            Phase::Answering { .. } => {
+            HttpPhase::Reading if self.input.is_empty() => in_phase_ms > self.idle_max_ms(),
+            HttpPhase::Reading => in_phase_ms > REQUEST_MS,
+            HttpPhase::Answering { .. } => {
                 in_phase_ms > ANSWER_MS || now.ms_since(self.active_at) > STALL_MS
             }
-            Phase::Lingering { until } => now >= until,
+            HttpPhase::Lingering { until } => now >= until,
         }
     }
 

@@ -5,7 +5,7 @@
 //! `/readyz` no more than what another node would do better. A full node is ready: consumers
 //! have to reach it to drain it. Who only adds jobs asks `/readyz?for=producers`.
 
-use super::answer::Answer;
+use super::answer::HttpAnswer;
 use super::request::HttpRequest;
 use crate::base::memory;
 use crate::proto::bus::NodeFlags;
@@ -19,12 +19,12 @@ const NODES_NAMED_MAX: usize = 3;
 
 /// How bad something is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Severity {
+pub enum HealthLevel {
     Warning,
     Critical,
 }
 
-impl Severity {
+impl HealthLevel {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Warning => "warning",
@@ -35,28 +35,28 @@ impl Severity {
 
 /// Something that is not well.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    pub severity: Severity,
+pub struct HealthFinding {
+    pub severity: HealthLevel,
     /// One word for programs, which never changes.
     pub about: &'static str,
     pub sentence: String,
 }
 
 /// GET /livez -> 200: the loop came round.
-pub fn livez(_: &Server, _: &HttpRequest) -> Answer {
-    Answer::line(200, "alive")
+pub fn livez(_: &Server, _: &HttpRequest) -> HttpAnswer {
+    HttpAnswer::line(200, "alive")
 }
 
 /// GET /readyz[?for=producers] -> 200 or 503, and a line that says why.
-pub fn readyz(server: &Server, request: &HttpRequest) -> Answer {
+pub fn readyz(server: &Server, request: &HttpRequest) -> HttpAnswer {
     let is_for_producers = match request.parameter("for") {
         None | Some(b"consumers") => false,
         Some(b"producers") => true,
-        Some(_) => return Answer::line(400, "for is producers or consumers"),
+        Some(_) => return HttpAnswer::line(400, "for is producers or consumers"),
     };
     match unready(server).or_else(|| is_for_producers.then(|| full(server)).flatten()) {
-        Some(why) => Answer::line(503, &format!("not ready: {why}; {}", words(server))),
-        None => Answer::line(200, &format!("ready; {}", words(server))),
+        Some(why) => HttpAnswer::line(503, &format!("not ready: {why}; {}", words(server))),
+        None => HttpAnswer::line(200, &format!("ready; {}", words(server))),
     }
 }
 
@@ -114,24 +114,24 @@ pub fn memory_percent(server: &Server) -> Option<u64> {
 }
 
 /// Everything that is not well on this node, as far as it knows, the worst first.
-pub fn findings(server: &Server) -> Vec<Finding> {
+pub fn findings(server: &Server) -> Vec<HealthFinding> {
     let mut findings = Vec::new();
     let mut find = |severity, about, sentence: String| {
-        findings.push(Finding { severity, about, sentence });
+        findings.push(HealthFinding { severity, about, sentence });
     };
     if let Some(why) = unready(server) {
-        find(Severity::Warning, "not-ready", format!("This node is not ready: {why}."));
+        find(HealthLevel::Warning, "not-ready", format!("This node is not ready: {why}."));
     }
     let percent = memory_percent(server).unwrap_or(0);
     match server.engine.memory_level() {
         0 => {}
         1 => find(
-            Severity::Warning,
+            HealthLevel::Warning,
             "memory",
             format!("Memory is {percent} % full: new jobs are stored on other nodes if they can."),
         ),
         _ => find(
-            Severity::Critical,
+            HealthLevel::Critical,
             "memory",
             format!("Memory is {percent} % full: new jobs are refused."),
         ),
@@ -139,7 +139,7 @@ pub fn findings(server: &Server) -> Vec<Finding> {
     let aof = server.persistence.aof();
     if let Some(error) = server.persistence.write_error() {
         find(
-            Severity::Critical,
+            HealthLevel::Critical,
             "file",
             format!("The append only file fails, and jobs are refused: {error}."),
         );
@@ -147,14 +147,14 @@ pub fn findings(server: &Server) -> Vec<Finding> {
     if aof.figures(server.clock.now.mono).last_rewrite == LastRewrite::Failed {
         let why = aof.rewrite_error().unwrap_or("unknown");
         find(
-            Severity::Warning,
+            HealthLevel::Warning,
             "file-rewrite",
             format!("The last rewrite of the append only file failed: {why}."),
         );
     }
     if server.persistence.damage_count() > 0 {
         find(
-            Severity::Warning,
+            HealthLevel::Warning,
             "file-damage",
             format!(
                 "{} damaged records of the append only file were passed over at the start.",
@@ -166,7 +166,7 @@ pub fn findings(server: &Server) -> Vec<Finding> {
     let (clients, max) = (server.clients.len() as u64, u64::from(server.config.maxclients));
     if clients * 10 >= max * 9 {
         find(
-            Severity::Warning,
+            HealthLevel::Warning,
             "clients",
             format!("{clients} of {max} clients are connected: more are refused."),
         );
@@ -175,7 +175,7 @@ pub fn findings(server: &Server) -> Vec<Finding> {
     findings
 }
 
-fn find_nodes(server: &Server, find: &mut impl FnMut(Severity, &'static str, String)) {
+fn find_nodes(server: &Server, find: &mut impl FnMut(HealthLevel, &'static str, String)) {
     let (mut failed, mut silent) = (Vec::new(), Vec::new());
     for peer in server.engine.cluster().peers(server.clock.now.mono) {
         let name = peer.address.map_or_else(|| peer.id.to_string(), |at| at.to_string());
@@ -198,10 +198,10 @@ fn find_nodes(server: &Server, find: &mut impl FnMut(Severity, &'static str, Str
     };
     if !failed.is_empty() {
         let text = sentence(&failed, "is failing", "are failing");
-        find(Severity::Critical, "nodes-failing", text);
+        find(HealthLevel::Critical, "nodes-failing", text);
     }
     if !silent.is_empty() {
         let text = sentence(&silent, "does not answer this one", "do not answer this one");
-        find(Severity::Warning, "nodes-silent", text);
+        find(HealthLevel::Warning, "nodes-silent", text);
     }
 }

@@ -48,7 +48,7 @@ use crate::base::time::MonoMs;
 use crate::engine::More;
 use crate::net::listener::{ListenError, Listener};
 use crate::net::slots::Slots;
-use answer::Answer;
+use answer::HttpAnswer;
 use connection::{HttpConnection, Progress};
 use metrics::LastScrape;
 use request::{ParsedHttp, Refusal};
@@ -269,7 +269,7 @@ impl Server {
                 self.begin_answer(id, answer, request.is_http_1_1, request.keeps_alive)
             }
             ParsedHttp::Refused(refusal) => {
-                self.begin_answer(id, Answer::refusal(refusal), true, false)
+                self.begin_answer(id, HttpAnswer::refusal(refusal), true, false)
             }
         };
         match answer {
@@ -281,7 +281,7 @@ impl Server {
     fn begin_answer(
         &mut self,
         id: HttpId,
-        answer: Answer,
+        answer: HttpAnswer,
         is_http_1_1: bool,
         keeps_alive: bool,
     ) -> std::io::Result<()> {
@@ -328,7 +328,7 @@ impl Server {
             let is_slow_request = self.http.connection_mut(id).is_some_and(|it| it.has_begun_one());
             if is_slow_request {
                 // It may not be read, and that is all right.
-                let refused = Answer::refusal(Refusal::TooSlow);
+                let refused = HttpAnswer::refusal(Refusal::TooSlow);
                 let _sent = self.begin_answer(id, refused, true, false);
             }
             self.http.close(&self.event_loop, id);

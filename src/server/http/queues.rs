@@ -55,7 +55,7 @@ impl QueueOrder {
 
 /// A queue as it is shown.
 #[derive(Clone, Debug)]
-pub struct QueueRow {
+pub struct ShownQueue {
     pub slot: u32,
     pub name: Box<[u8]>,
     pub length: u64,
@@ -71,7 +71,7 @@ pub struct QueueRow {
     pub waits: WaitHistogram,
 }
 
-impl QueueRow {
+impl ShownQueue {
     pub fn new(queue: &QueueReport<'_>) -> Self {
         Self {
             slot: queue.slot,
@@ -116,7 +116,7 @@ type Rank = (u64, u64, Reverse<u32>);
 type RankOf = Box<dyn Fn(&QueueReport<'_>) -> (u64, u64)>;
 
 /// A walk over all queues. Steps until it says that there is no more, then there are rows.
-pub struct QueueWalk {
+pub struct QueueListing {
     rank: RankOf,
     /// Only queues with this in their names are shown, in any case.
     filter: Vec<u8>,
@@ -134,10 +134,10 @@ pub struct QueueWalk {
     pub rest: QueueSums,
     /// Of all queues, and of those that are gone.
     pub traffic: Traffic,
-    pub rows: Vec<QueueRow>,
+    pub rows: Vec<ShownQueue>,
 }
 
-impl QueueWalk {
+impl QueueListing {
     /// Shows at most `max` queues with `filter` in their names, the best of an order.
     pub fn by_order(server: &Server, order: QueueOrder, max: usize, filter: &[u8]) -> Self {
         Self::new(server, Box::new(move |queue| (order.key(queue), 0)), max, filter)
@@ -184,7 +184,7 @@ impl QueueWalk {
                 && queue.slot == slot
                 && self.is_shown(&queue)
             {
-                self.rows.push(QueueRow::new(&queue));
+                self.rows.push(ShownQueue::new(&queue));
                 self.rest.count = self.rest.count.saturating_sub(1);
                 self.rest.length = self.rest.length.saturating_sub(queue.length as u64);
                 self.rest.blocked = self.rest.blocked.saturating_sub(queue.blocked as u64);

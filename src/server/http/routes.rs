@@ -11,7 +11,7 @@
 use std::hint;
 use std::net::IpAddr;
 
-use super::answer::Answer;
+use super::answer::HttpAnswer;
 use super::request::HttpRequest;
 use super::{api, health, metrics};
 use crate::server::Server;
@@ -27,10 +27,14 @@ enum For {
 struct Route {
     path: &'static str,
     who: For,
-    answer: fn(&Server, &HttpRequest) -> Answer,
+    answer: fn(&Server, &HttpRequest) -> HttpAnswer,
 }
 
-const fn route(path: &'static str, who: For, answer: fn(&Server, &HttpRequest) -> Answer) -> Route {
+const fn route(
+    path: &'static str,
+    who: For,
+    answer: fn(&Server, &HttpRequest) -> HttpAnswer,
+) -> Route {
     Route { path, who, answer }
 }
 
@@ -48,10 +52,10 @@ static ROUTES: &[Route] = &[
 ];
 
 /// Answers a request.
-pub(super) fn answer(server: &Server, request: &HttpRequest) -> Answer {
+pub(super) fn answer(server: &Server, request: &HttpRequest) -> HttpAnswer {
     let Some(route) = ROUTES.iter().find(|route| route.path == request.path) else {
         let paths: Vec<&str> = ROUTES.iter().map(|route| route.path).collect();
-        return Answer::line(404, &format!("not found; there is {}", paths.join(" ")));
+        return HttpAnswer::line(404, &format!("not found; there is {}", paths.join(" ")));
     };
     if route.who == For::Token
         && let Some(refused) = refused(server, request)
@@ -61,19 +65,19 @@ pub(super) fn answer(server: &Server, request: &HttpRequest) -> Answer {
     (route.answer)(server, request)
 }
 
-fn refused(server: &Server, request: &HttpRequest) -> Option<Answer> {
+fn refused(server: &Server, request: &HttpRequest) -> Option<HttpAnswer> {
     match &server.config.http_token {
         Some(token) => {
             let is_right = request.token.as_ref().is_some_and(|given| is_same(token, given));
             (!is_right).then(|| {
-                Answer::line(401, "this needs the token: Authorization: Bearer TOKEN")
+                HttpAnswer::line(401, "this needs the token: Authorization: Bearer TOKEN")
                     .with_header("WWW-Authenticate", "Bearer")
             })
         }
         None => {
             let host = request.host.as_deref().unwrap_or("localhost");
             (is_for_loopback_only(server) && !is_this_machine(host)).then(|| {
-                Answer::line(
+                HttpAnswer::line(
                     403,
                     "the host of this request is neither an address nor localhost, so it may come \
                      from a page of another site: set http-token",
@@ -117,10 +121,10 @@ const PAGE: &str = include_str!("page.html");
 /// Where the number stands in the page.
 const NONCE: &str = "@nonce@";
 
-fn page(_: &Server, _: &HttpRequest) -> Answer {
+fn page(_: &Server, _: &HttpRequest) -> HttpAnswer {
     let mut random = [0; 16];
     if getrandom::fill(&mut random).is_err() {
-        return Answer::line(503, "the system gives no random bytes");
+        return HttpAnswer::line(503, "the system gives no random bytes");
     }
     let nonce: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
     let policy = format!(
@@ -128,7 +132,7 @@ fn page(_: &Server, _: &HttpRequest) -> Answer {
          connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
          require-trusted-types-for 'script'; trusted-types 'none'"
     );
-    Answer::new(200, "text/html; charset=utf-8", PAGE.replace(NONCE, &nonce))
+    HttpAnswer::new(200, "text/html; charset=utf-8", PAGE.replace(NONCE, &nonce))
         .with_header("Content-Security-Policy", &policy)
         .with_header("Referrer-Policy", "no-referrer")
         .with_header("Cross-Origin-Opener-Policy", "same-origin")

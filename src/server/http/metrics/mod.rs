@@ -13,8 +13,8 @@ mod node;
 mod per_queue;
 pub mod text;
 
-use super::answer::{Answer, Parts};
-use super::queues::{QueueSums, QueueWalk};
+use super::answer::{HttpAnswer, Parts};
+use super::queues::{QueueListing, QueueSums};
 use super::request::HttpRequest;
 use crate::engine::More;
 use crate::engine::figures::Traffic;
@@ -36,16 +36,16 @@ pub struct LastScrape {
 }
 
 /// GET /metrics -> every metric, in the format that the client prefers.
-pub fn answer(server: &Server, request: &HttpRequest) -> Answer {
+pub fn answer(server: &Server, request: &HttpRequest) -> HttpAnswer {
     let format = MetricFormat::preferred(&request.accept);
     let shown = server.http.last_scrape.borrow().shown.clone();
     let scrape = Scrape {
         format,
-        stage: Stage::Walk(Box::new(QueueWalk::longest(server, shown, QUEUES_MAX))),
+        stage: ScrapeStage::Walk(Box::new(QueueListing::longest(server, shown, QUEUES_MAX))),
         totals: QueueTotals::default(),
         rows: Vec::new(),
     };
-    Answer::parts(format.content_type(), scrape)
+    HttpAnswer::parts(format.content_type(), scrape)
 }
 
 /// What all queues come to.
@@ -56,8 +56,8 @@ struct QueueTotals {
     traffic: Traffic,
 }
 
-enum Stage {
-    Walk(Box<QueueWalk>),
+enum ScrapeStage {
+    Walk(Box<QueueListing>),
     /// The metrics of the node from this place of their table on.
     Node {
         family: usize,
@@ -73,7 +73,7 @@ enum Stage {
 
 struct Scrape {
     format: MetricFormat,
-    stage: Stage,
+    stage: ScrapeStage,
     totals: QueueTotals,
     rows: Vec<per_queue::LabelledQueue>,
 }
@@ -81,28 +81,28 @@ struct Scrape {
 impl Parts for Scrape {
     fn write_some(&mut self, server: &Server, out: &mut Vec<u8>) -> More {
         let mut text = MetricText::new(out, self.format);
-        self.stage = match std::mem::replace(&mut self.stage, Stage::End) {
-            Stage::Walk(mut walk) => match walk.step(server) {
-                More::Yes => Stage::Walk(walk),
+        self.stage = match std::mem::replace(&mut self.stage, ScrapeStage::End) {
+            ScrapeStage::Walk(mut walk) => match walk.step(server) {
+                More::Yes => ScrapeStage::Walk(walk),
                 More::No => {
                     self.take(server, *walk);
-                    Stage::Node { family: 0 }
+                    ScrapeStage::Node { family: 0 }
                 }
             },
-            Stage::Node { family } => match node::FAMILIES.get(family) {
+            ScrapeStage::Node { family } => match node::FAMILIES.get(family) {
                 Some(row) => {
                     text.family(&row.family, |samples| (row.write)(server, samples));
-                    Stage::Node { family: family + 1 }
+                    ScrapeStage::Node { family: family + 1 }
                 }
-                None => Stage::OfAllQueues,
+                None => ScrapeStage::OfAllQueues,
             },
-            Stage::OfAllQueues => {
+            ScrapeStage::OfAllQueues => {
                 for row in per_queue::OF_ALL {
                     text.family(&row.family, |samples| (row.write)(&self.totals, samples));
                 }
-                Stage::Queues { family: 0, row: 0 }
+                ScrapeStage::Queues { family: 0, row: 0 }
             }
-            Stage::Queues { family, row } => match per_queue::FAMILIES.get(family) {
+            ScrapeStage::Queues { family, row } => match per_queue::FAMILIES.get(family) {
                 Some(table_row) => {
                     if row == 0 {
                         text.head(&table_row.family);
@@ -114,8 +114,8 @@ impl Parts for Scrape {
                         });
                     }
                     match until == self.rows.len() {
-                        true => Stage::Queues { family: family + 1, row: 0 },
-                        false => Stage::Queues { family, row: until },
+                        true => ScrapeStage::Queues { family: family + 1, row: 0 },
+                        false => ScrapeStage::Queues { family, row: until },
                     }
                 }
                 None => {
@@ -123,7 +123,7 @@ impl Parts for Scrape {
                     return More::No;
                 }
             },
-            Stage::End => return More::No,
+            ScrapeStage::End => return More::No,
         };
         More::Yes
     }
@@ -131,7 +131,7 @@ impl Parts for Scrape {
 
 impl Scrape {
     /// Takes over what a walk has found.
-    fn take(&mut self, server: &Server, walk: QueueWalk) {
+    fn take(&mut self, server: &Server, walk: QueueListing) {
         let mut last = server.http.last_scrape.borrow_mut();
         last.shown = walk.rows.iter().map(|row| row.slot).collect();
         last.shown.sort_unstable();

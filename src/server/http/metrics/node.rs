@@ -74,7 +74,7 @@ pub static FAMILIES: &[MetricRow<Server>] = &[
         "How much is not well, by how bad it is; /api/overview has it in sentences.",
         |server, samples| {
             let findings = health::findings(server);
-            for severity in [health::Severity::Warning, health::Severity::Critical] {
+            for severity in [health::HealthLevel::Warning, health::HealthLevel::Critical] {
                 let count = findings.iter().filter(|it| it.severity == severity).count();
                 samples.with(&[("severity", severity.name())], count as u64);
             }

@@ -3,16 +3,16 @@
 use super::QueueTotals;
 use super::text::{MetricRow, Samples, counter, gauge, histogram, shown_name};
 use crate::engine::waits::WAIT_BOUNDS_MS;
-use crate::server::http::queues::QueueRow;
+use crate::server::http::queues::ShownQueue;
 
 /// A queue, and its name as a label.
 pub struct LabelledQueue {
-    queue: QueueRow,
+    queue: ShownQueue,
     label: String,
 }
 
 impl LabelledQueue {
-    pub fn new(queue: QueueRow) -> Self {
+    pub fn new(queue: ShownQueue) -> Self {
         let label = shown_name(&queue.name);
         Self { queue, label }
     }
