@@ -181,6 +181,7 @@ impl Engine {
     }
 
     /// As [`Engine::fetch`], for a job of the queue that need not be the first.
+    #[cold]
     pub(super) fn fetch_this(&mut self, q: QueueRef, r: JobRef, taker: Taker) {
         let queue = self.queues[q].live_mut().expect("a queued job's queue is live");
         let was_there = queue.jobs.remove(self.jobs.table(), r);
@@ -189,6 +190,7 @@ impl Engine {
     }
 
     /// What a fetch is beside taking the job out of its queue.
+    #[inline]
     fn hand_out(&mut self, q: QueueRef, r: JobRef, taker: Taker) {
         let entry = &mut self.queues[q];
         let has_urgent = entry.urgent.is_some();

@@ -1,7 +1,8 @@
 //! How jobs end, and the clients that wait for it: WAITJOB.
 //!
 //! A worker may be done with a job before its producer gets around to wait for that. So the endings
-//! of the last minute are remembered, 65,536 of them at most. Hardly any is ever asked for, and
+//! of the last minute are remembered, 65,536 of them at most, from the first WAITJOB of this process
+//! on: who never waits does not pay for the memory. Hardly any is ever asked for, and
 //! those that are came a moment ago: they lie in a ring, in the order in which they came, and are
 //! searched for from the latest back, for a slice of a command at a time.
 //!
@@ -120,6 +121,8 @@ type Waiter = (WaitOrder, ClientId);
 /// The latest endings, and who waits for which.
 #[derive(Debug, Default)]
 pub struct Endings {
+    /// Whether there was a WAITJOB yet.
+    is_used: bool,
     /// The latest is the last.
     remembered: VecDeque<Remembered>,
     waiters: BTreeMap<JobId, Vec<Waiter>>,
@@ -197,6 +200,9 @@ impl Endings {
 impl Engine {
     /// A job ends here, in this way. What ended before has been noted then.
     pub(super) fn note_ending(&mut self, r: JobRef, ending: JobEnding) {
+        if !self.endings.is_used {
+            return;
+        }
         let job = &self.jobs[r];
         let was_over = job.is_acked() || job.is_spent() && ending != JobEnding::Delivered;
         if !was_over && !self.storage.is_loading() {
@@ -206,7 +212,9 @@ impl Engine {
 
     /// A job that is not known here was acknowledged.
     pub(super) fn note_ack_only(&mut self, id: &JobId) {
-        self.endings.note(id, JobEnding::Acked, self.now.mono);
+        if self.endings.is_used {
+            self.endings.note(id, JobEnding::Acked, self.now.mono);
+        }
     }
 
     /// A job is gone from here. Whoever still waits for it would wait in vain.
@@ -217,6 +225,7 @@ impl Engine {
     /// The next jobs of a client's WAITJOB: it learns at once how they ended, or is among their
     /// waiters from now on.
     pub(super) fn wait_for_ends(&mut self, client: ClientId, ids: &[JobId]) {
+        self.endings.is_used = true;
         let mut ended: Vec<Option<JobEnding>> = ids.iter().map(|id| self.ending_of(id)).collect();
         let is_unknown = |ending: &Option<JobEnding>| *ending == Some(JobEnding::Unknown);
         if ended.iter().any(is_unknown) {

@@ -100,9 +100,19 @@ impl<'a> ReplyWriter<'a> {
     }
 
     fn length(&mut self, kind: u8, len: usize) {
-        self.out.push(kind);
-        number::append_u64(self.out, u64::try_from(len).expect("a length fits 64 bits"));
-        self.end_line();
+        // Most lengths have one or two digits, and go out in one piece.
+        match u8::try_from(len) {
+            Ok(ones @ 0..10) => self.out.extend_from_slice(&[kind, b'0' + ones, b'\r', b'\n']),
+            Ok(len @ 10..100) => {
+                let (tens, ones) = (b'0' + len / 10, b'0' + len % 10);
+                self.out.extend_from_slice(&[kind, tens, ones, b'\r', b'\n']);
+            }
+            _ => {
+                self.out.push(kind);
+                number::append_u64(self.out, u64::try_from(len).expect("a length fits 64 bits"));
+                self.end_line();
+            }
+        }
     }
 
     fn line(&mut self, kind: u8, text: &[u8]) {

@@ -43,7 +43,8 @@ pub struct QueueCounts {
 /// All counts, those of queues by the queue's slot.
 #[derive(Debug, Default)]
 pub struct Counts {
-    all: JobCounts,
+    /// By [`Situation`], in its order.
+    all: [usize; 6],
     by_queue: Vec<QueueCounts>,
 }
 
@@ -62,22 +63,10 @@ impl Job {
     }
 }
 
-impl JobCounts {
-    fn of(&mut self, situation: Situation) -> &mut usize {
-        match situation {
-            Situation::WaitRepl => &mut self.wait_repl,
-            Situation::Queued => &mut self.queued,
-            Situation::InFlight => &mut self.in_flight,
-            Situation::Delayed => &mut self.delayed,
-            Situation::Passive => &mut self.passive,
-            Situation::Acked => &mut self.acked,
-        }
-    }
-}
-
 impl Counts {
     pub fn all(&self) -> JobCounts {
-        self.all
+        let [wait_repl, queued, in_flight, delayed, passive, acked] = self.all;
+        JobCounts { wait_repl, queued, in_flight, delayed, passive, acked }
     }
 
     pub fn of_queue(&self, q: QueueRef) -> QueueCounts {
@@ -86,7 +75,7 @@ impl Counts {
 
     /// One job more is in this situation.
     pub fn add(&mut self, q: QueueRef, situation: Situation) {
-        *self.all.of(situation) += 1;
+        self.all[situation as usize] += 1;
         if let Some(count) = self.of_queue_mut(q, situation) {
             *count += 1;
         }
@@ -94,7 +83,7 @@ impl Counts {
 
     /// One job fewer is in this situation.
     pub fn remove(&mut self, q: QueueRef, situation: Situation) {
-        let count = self.all.of(situation);
+        let count = &mut self.all[situation as usize];
         *count = count.checked_sub(1).expect("a job that is there is counted");
         if let Some(count) = self.of_queue_mut(q, situation) {
             *count = count.checked_sub(1).expect("a job of a queue is counted");

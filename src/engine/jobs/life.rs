@@ -132,6 +132,7 @@ impl Jobs {
     }
 
     /// A job leaves its queue for a client of this node. Its time of requeue stays.
+    #[inline]
     pub fn deliver(&mut self, r: JobRef) {
         self.leave_queue(r, |job| {
             job.flags = job.flags.with(JobFlags::DELIVERED);
