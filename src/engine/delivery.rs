@@ -87,9 +87,13 @@ impl Engine {
         if !job.may_be_queued() {
             return false;
         }
-        let id = job.id;
+        let (id, was_held) = (job.id, job.is_held());
         let retry_at = self.retry_at(job.retry_secs);
-        if self.jobs.queue(r, retry_at, nack) == Announced::Yes {
+        if self.jobs.queue(r, retry_at, nack) == Announced::No {
+            if was_held {
+                self.tell_plain_of_end(r);
+            }
+        } else {
             let queued = Message::Queued { id, hold_secs: 0 };
             match nack {
                 Nack::Yes => self.tell_holders(r, MessageFlags::INCR_NACKS, &queued),

@@ -83,6 +83,14 @@ impl Engine {
         self.send_about(r, &plain, counted, &queued);
     }
 
+    /// A job that was held is queued, which able holders were told to expect: their retry counts
+    /// from then. C nodes were told to wait for a retry whenever they asked, and would come soon.
+    pub(super) fn tell_plain_of_end(&mut self, r: JobRef) {
+        let (_, plain) = self.holders_by_ability(r);
+        let queued = Message::Queued { id: self.jobs[r].id, hold_secs: 0 };
+        self.send_about(r, &plain, MessageFlags::NONE, &queued);
+    }
+
     /// The nodes that may have a job: those that know of holds, and C nodes. One that has not
     /// said yet what it can do is sent what both understand.
     fn holders_by_ability(&self, r: JobRef) -> (Vec<NodeRef>, Vec<NodeRef>) {
