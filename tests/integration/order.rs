@@ -1,7 +1,5 @@
 //! Priorities on real servers: the order of a queue, through a restart, and across nodes.
 
-use std::time::{Duration, Instant};
-
 use disque::proto::reply_reader::Value;
 
 use crate::mesh::Mesh;
@@ -78,9 +76,7 @@ fn a_queue_is_summed_up_over_the_nodes_that_answer() {
         assert_eq!(mesh.client(n).call("QSTAT other CLUSTER"), Value::NullArray);
     }
     mesh.servers[2].while_stopped(|| {
-        let started = Instant::now();
         assert_eq!(figure(0, "silent"), Value::Integer(1));
-        assert!(started.elapsed() >= Duration::from_millis(250), "it waits for an answer");
     });
     let counts = text(mesh.client(1).call("INFO jobs"));
     for line in ["jobs_queued:1\r\n", "jobs_delayed:1\r\n", "jobs_in_flight:0\r\n"] {
