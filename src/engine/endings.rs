@@ -1,8 +1,8 @@
 //! How jobs end, and the clients that wait for it: WAITJOB.
 //!
 //! A worker may be done with a job before its producer gets around to wait for that. So the endings
-//! of the last minute are remembered, 65,536 of them at most, from the first WAITJOB of this process
-//! on: who never waits does not pay for the memory. Hardly any is ever asked for, and
+//! of the last minute are remembered: 1,024 of them at most before the first WAITJOB of this process,
+//! so that who never waits does not pay for the memory, and 65,536 from then on. Hardly any is ever asked for, and
 //! those that are came a moment ago: they lie in a ring, in the order in which they came, and are
 //! searched for from the latest back, for a slice of a command at a time.
 //!
@@ -23,8 +23,9 @@ use super::{Engine, More};
 
 /// For how long an ending is remembered, in ms.
 const REMEMBERED_MS: u64 = 60_000;
-/// Most endings that are.
+/// Most endings that are, once there was a WAITJOB, and before.
 const REMEMBERED_MAX: usize = 65_536;
+const REMEMBERED_UNUSED_MAX: usize = 1024;
 /// Endings out of date that are forgotten for each that comes: the ring shrinks as it grew.
 const FORGOTTEN_AT_ONCE: usize = 2;
 
@@ -135,11 +136,10 @@ pub struct Endings {
 impl Endings {
     /// A job ended.
     fn note(&mut self, id: &JobId, ending: JobEnding, now: MonoMs) {
+        let most = if self.is_used { REMEMBERED_MAX } else { REMEMBERED_UNUSED_MAX };
         for _ in 0..FORGOTTEN_AT_ONCE {
             let is_old = |first: &Remembered| now.ms_since(first.at) > REMEMBERED_MS;
-            if self.remembered.len() == REMEMBERED_MAX
-                || self.remembered.front().is_some_and(is_old)
-            {
+            if self.remembered.len() == most || self.remembered.front().is_some_and(is_old) {
                 self.remembered.pop_front();
             }
         }
@@ -200,9 +200,6 @@ impl Endings {
 impl Engine {
     /// A job ends here, in this way. What ended before has been noted then.
     pub(super) fn note_ending(&mut self, r: JobRef, ending: JobEnding) {
-        if !self.endings.is_used {
-            return;
-        }
         let job = &self.jobs[r];
         let was_over = job.is_acked() || job.is_spent() && ending != JobEnding::Delivered;
         if !was_over && !self.storage.is_loading() {
@@ -212,9 +209,7 @@ impl Engine {
 
     /// A job that is not known here was acknowledged.
     pub(super) fn note_ack_only(&mut self, id: &JobId) {
-        if self.endings.is_used {
-            self.endings.note(id, JobEnding::Acked, self.now.mono);
-        }
+        self.endings.note(id, JobEnding::Acked, self.now.mono);
     }
 
     /// A job is gone from here. Whoever still waits for it would wait in vain.
@@ -358,6 +353,11 @@ mod tests {
     #[test]
     fn the_latest_endings_of_the_last_minute_are_remembered() {
         let mut endings = Endings::default();
+        for n in 0..2 * REMEMBERED_UNUSED_MAX {
+            endings.note(&id(n), JobEnding::Acked, MonoMs(1000));
+        }
+        assert_eq!(endings.remembered.len(), REMEMBERED_UNUSED_MAX, "nobody waited yet");
+        endings.is_used = true;
         for n in 0..REMEMBERED_MAX + 10 {
             endings.note(&id(n), JobEnding::Acked, MonoMs(1000));
         }
