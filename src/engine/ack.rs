@@ -169,8 +169,7 @@ impl Engine {
             self.cluster.send(&mut self.out, to, MessageFlags::NONE, message);
             return;
         }
-        let (able, plain): (Vec<NodeRef>, Vec<NodeRef>) =
-            to.iter().partition(|node| self.cluster.is_able(**node, Abilities::ATTRIBUTES));
+        let (able, plain) = self.cluster.by_ability(to, Abilities::ATTRIBUTES);
         self.cluster.send(&mut self.out, &able, MessageFlags::PURGED, message);
         self.cluster.send(&mut self.out, &plain, MessageFlags::NONE, message);
     }

@@ -94,8 +94,7 @@ impl Engine {
     /// The nodes that may have a job: those that know of holds, and C nodes. One that has not
     /// said yet what it can do is sent what both understand.
     fn holders_by_ability(&self, r: JobRef) -> (Vec<NodeRef>, Vec<NodeRef>) {
-        let is_able = |node: &NodeRef| self.cluster.is_able(*node, Abilities::HOLDS);
-        self.jobs.may_have(r).iter().partition(|node| is_able(node))
+        self.cluster.by_ability(self.jobs.may_have(r), Abilities::HOLDS)
     }
 
     /// For how many seconds this node still holds a job, rounded up.

@@ -92,7 +92,7 @@ impl Engine {
     /// Moves a job, here and on its other holders. Counters begin anew for a job that dies by it, or
     /// was dead. `false`, with nothing done, for a job that waits for copies or is acked, for one
     /// with RETRY 0 that may have been delivered, for one that is about to die as its TTL is over,
-    /// unless it gets another, and where a record has no room for what the job has.
+    /// unless it gets another, and where a record cannot hold what the job has.
     pub(super) fn move_job(&mut self, r: JobRef, to: &Move<'_>) -> bool {
         if !self.may_be_moved(r) || (self.jobs[r].awaits_burial() && to.expire_at.is_none()) {
             return false;
@@ -191,7 +191,7 @@ impl Engine {
         };
         let facts = facts.map(|facts| (Tag::FACTS, facts));
         let of_move = limits.into_iter().chain(facts);
-        Attributes::after_own_move(self.jobs.attributes(r), stamp, of_move)
+        Attributes::after_move(self.jobs.attributes(r), stamp, of_move)
     }
 
     /// Changes the place of a job that is in no queue.
@@ -222,8 +222,7 @@ impl Engine {
 
     /// A job was loaded from the file. What the others know of its last move is not in there: if
     /// this node made the move, they are told again.
-    pub(super) fn tell_own_move_again(&mut self, id: &JobId) {
-        let Some(r) = self.jobs.find(id) else { return };
+    pub(super) fn tell_own_move_again(&mut self, r: JobRef) {
         let is_own = self.jobs.move_stamp(r).is_some_and(|stamp| stamp.by == *self.cluster.my_id());
         if is_own && !self.jobs[r].is_at_most_once() {
             let at = self.collect_again_at(0);
@@ -242,8 +241,7 @@ impl Engine {
     }
 
     fn tell_nodes(&mut self, r: JobRef, nodes: &[NodeRef]) {
-        let (able, others): (Vec<NodeRef>, Vec<NodeRef>) =
-            nodes.iter().partition(|node| self.cluster.is_able(**node, Abilities::ATTRIBUTES));
+        let (able, others) = self.cluster.by_ability(nodes, Abilities::ATTRIBUTES);
         self.send_moved(r, &able);
         // Who has yet to say what it is able to is told when it has.
         let is_plain = |node: &NodeRef| {
@@ -388,7 +386,8 @@ impl Engine {
     /// Another node moved a job, later than what is known here.
     fn take_over_move(&mut self, from: NodeRef, r: JobRef, moved: &Moved<'_>) {
         let Some(stamp) = moved.stamp else { return };
-        let attributes = Attributes::after_move(self.jobs.attributes(r), stamp, moved.attributes);
+        let attributes =
+            Attributes::after_move(self.jobs.attributes(r), stamp, moved.attributes.iter());
         let Some(attributes) = attributes else { return };
         // They begin anew where the job died, or was dead; else each node may have missed some.
         let facts_before = self.jobs.record_attributes(r).find(Tag::FACTS).map(Cow::into_owned);

@@ -245,13 +245,16 @@ impl Engine {
         self.expired_while_down.remove(&record.id);
         let new = self.describe_loaded(record);
         let was_queued = record.state == JobState::Queued.number();
-        if was_queued && !new.is_spent() && self.config.enqueue_at_load == EnqueueAtLoad::Yes {
-            self.register_queued(new);
+        let is_restored =
+            was_queued && !new.is_spent() && self.config.enqueue_at_load == EnqueueAtLoad::Yes;
+        let r = if is_restored {
+            let r = self.register_queued(new);
             self.restored.note_job();
+            r
         } else {
-            self.register(new);
-        }
-        self.tell_own_move_again(&record.id);
+            self.register(new)
+        };
+        self.tell_own_move_again(r);
     }
 
     /// Damage was passed over in the append only file. The record that an at-most-once job was

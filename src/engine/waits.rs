@@ -1,6 +1,6 @@
 //! How long jobs waited in their queues on this node, from there to a client.
 //!
-//! A job has no room for when it was queued, and whoever does not ask for this is not to pay
+//! A job does not say when it was queued, and whoever does not ask for this is not to pay
 //! for it. So the times stand in a table of their own, by the slots of the jobs, that is there
 //! once [`Engine::count_waits`] was called: four bytes a job, and a histogram a queue.
 //!

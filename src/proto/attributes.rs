@@ -215,7 +215,7 @@ impl AttributeStream {
     }
 }
 
-/// Keeps some attributes. `None` when there are none, or more than a record has room for.
+/// Keeps some attributes. `None` when there are none, or more than a record can hold.
 pub(super) fn keep<'a>(
     attributes: impl IntoIterator<Item = (Tag, Cow<'a, [u8]>)>,
 ) -> Option<KeptAttributes> {

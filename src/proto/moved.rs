@@ -124,17 +124,8 @@ impl<'a> Attributes<'a> {
     }
 
     /// What a job has after a move: limits and facts of the move, and these for the rest, if that
-    /// is known. `None` when a record has no room for it.
-    pub fn after_move(
-        rest: Option<Self>,
-        stamp: MoveStamp,
-        of_move: Attributes<'_>,
-    ) -> Option<KeptAttributes> {
-        Self::after_own_move(rest, stamp, of_move.iter())
-    }
-
-    /// The same for a move whose limits and facts are in no record yet.
-    pub fn after_own_move<'b>(
+    /// is known. `None` when a record cannot hold it.
+    pub fn after_move<'b>(
         rest: Option<Self>,
         stamp: MoveStamp,
         of_move: impl Iterator<Item = (Tag, Cow<'b, [u8]>)>,
@@ -153,7 +144,7 @@ impl<'a> Attributes<'a> {
     /// What a node has of a job whose attributes it lost, when it is told the rest.
     pub fn with_rest(self, told: Attributes<'_>) -> Option<KeptAttributes> {
         match self.move_stamp() {
-            Some(stamp) => Attributes::after_move(Some(told), stamp, self),
+            Some(stamp) => Attributes::after_move(Some(told), stamp, self.iter()),
             None => {
                 let is_taken = |tag| is_left_alone(tag) || tag == Tag::LIMITS;
                 keep(told.iter().filter(|(tag, _)| is_taken(*tag)))
@@ -272,8 +263,8 @@ mod tests {
         let before = kept(&[(Tag::USER, b"\x01ab"), (Tag::LIMITS, b"3"), (Tag(77), b"?")]);
         let of_move = kept(&[(Tag::LIMITS, b"5"), (Tag::FACTS, b"\0why"), (Tag::USER, b"\x01xy")]);
         let rest = Some(before.as_attributes());
-        let moved = Attributes::after_move(rest, stamp(7, b'a'), of_move.as_attributes());
-        let moved = moved.expect("it has room");
+        let moved = Attributes::after_move(rest, stamp(7, b'a'), of_move.as_attributes().iter());
+        let moved = moved.expect("a record can hold it");
         let moved = moved.as_attributes();
         assert_eq!((moved.move_stamp(), moved.rest()), (Some(stamp(7, b'a')), Rest::Known));
         assert_eq!(moved.find(Tag::LIMITS).as_deref(), Some(&b"5"[..]));
@@ -285,19 +276,22 @@ mod tests {
     #[test]
     fn a_job_that_lost_its_attributes_gets_them_back_beside_its_move() {
         let of_move = kept(&[(Tag::FACTS, b"\x01past")]);
-        let lost = Attributes::after_move(None, stamp(7, b'a'), of_move.as_attributes());
-        let lost = lost.expect("it has room");
+        let lost = Attributes::after_move(None, stamp(7, b'a'), of_move.as_attributes().iter());
+        let lost = lost.expect("a record can hold it");
         assert_eq!(lost.as_attributes().rest(), Rest::Lost);
         let told = kept(&[(Tag::USER, b"\x01ab"), (Tag::FACTS, b"\0older")]);
-        let whole = lost.as_attributes().with_rest(told.as_attributes()).expect("it has room");
+        let whole =
+            lost.as_attributes().with_rest(told.as_attributes()).expect("a record can hold it");
         let whole = whole.as_attributes();
         assert_eq!((whole.rest(), whole.users().count()), (Rest::Known, 1));
         assert_eq!(whole.move_stamp(), Some(stamp(7, b'a')));
         assert_eq!(whole.find(Tag::FACTS).as_deref(), Some(&b"\x01past"[..]));
         // What was told of a move is not the move.
-        let moved = Attributes::after_move(Some(told.as_attributes()), stamp(9, b'b'), whole);
-        let moved = moved.expect("it has room");
-        let alone = Attributes::default().with_rest(moved.as_attributes()).expect("it has room");
+        let moved =
+            Attributes::after_move(Some(told.as_attributes()), stamp(9, b'b'), whole.iter());
+        let moved = moved.expect("a record can hold it");
+        let alone =
+            Attributes::default().with_rest(moved.as_attributes()).expect("a record can hold it");
         assert_eq!(alone.as_attributes().move_stamp(), None);
         assert_eq!(alone.as_attributes().users().count(), 1);
     }

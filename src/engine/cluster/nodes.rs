@@ -229,6 +229,15 @@ impl Cluster {
         self.node(node).abilities.is_some_and(|known| known.contains(abilities))
     }
 
+    /// Nodes that are able, and the others: C nodes, and those that have yet to say whether they are.
+    pub fn by_ability(
+        &self,
+        nodes: &[NodeRef],
+        abilities: Abilities,
+    ) -> (Vec<NodeRef>, Vec<NodeRef>) {
+        nodes.iter().partition(|node| self.is_able(**node, abilities))
+    }
+
     /// Whether a node is able, or has yet to say whether it is.
     pub fn may_be_able(&self, node: NodeRef, abilities: Abilities) -> bool {
         self.node(node).abilities.is_none_or(|known| known.contains(abilities))

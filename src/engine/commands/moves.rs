@@ -42,9 +42,7 @@ struct MoveOptions {
 /// What is neither an option nor an ID is -BADID. Nothing is done unless everything is valid.
 pub fn movejob(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     let queue = queue_name(&call.args[1])?;
-    if !engine.long_commands.contains_key(&call.client) {
-        engine.check_target(queue)?;
-    }
+    engine.check_target(call, queue)?;
     for_each_id_as(engine, call, 2, MoveOptions::parse, |engine, id, options| {
         let then = match options.delay_secs {
             0 => Then::Stays,
@@ -82,9 +80,7 @@ pub fn qmove(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
         return Err(CommandError::MoveWithinQueue);
     }
     let options = QueueOptions::parse(Arguments::new(call.args, 3), Takes::Count)?;
-    if !engine.long_commands.contains_key(&call.client) {
-        engine.check_target(target)?;
-    }
+    engine.check_target(call, target)?;
     for_each_queued(engine, call, options.count, |engine, r| {
         let then = Then::Stays;
         let to = Move { queue: target, facts: None, expire_at: None, priority: None, then };
@@ -211,8 +207,11 @@ impl Engine {
         from.filter(|r| self.jobs[*r].id != key.1).take(count).collect()
     }
 
-    /// Refuses a queue that takes no jobs.
-    fn check_target(&self, queue: &[u8]) -> Result<(), CommandError> {
+    /// Refuses a queue that takes no jobs. A pause that comes between slices stops no command.
+    fn check_target(&self, call: &Call<'_>, queue: &[u8]) -> Result<(), CommandError> {
+        if self.long_commands.contains_key(&call.client) {
+            return Ok(());
+        }
         let is_paused = self.queues.find_live(queue).is_some_and(|queue| queue.pause.is_in());
         if is_paused { Err(CommandError::Paused) } else { Ok(()) }
     }

@@ -8,15 +8,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{JobFlags, JobRef, Jobs};
+use super::{GC_ATTEMPTS_MAX, JobFlags, JobRef, Jobs};
 use crate::base::time::MonoMs;
 use crate::engine::node_set::NodeRef;
 use crate::engine::queue::QueueRef;
 use crate::proto::moved::MoveStamp;
 use crate::proto::priority::Priority;
-
-/// Attempts are counted to this; the wait between them stops growing before.
-const ATTEMPTS_MAX: u8 = 10;
 
 /// What a node knows of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,7 +131,7 @@ impl Jobs {
         if let Some(last) = self.moves.moves.get_mut(&r) {
             self.moves.due.remove(&(last.tell_at, r));
             last.tell_at = at;
-            last.attempts = (last.attempts + 1).min(ATTEMPTS_MAX);
+            last.attempts = (last.attempts + 1).min(GC_ATTEMPTS_MAX);
             self.moves.due.insert((at, r));
             self.moves.telling.insert(r);
         }
