@@ -21,6 +21,10 @@
 //! A job that was lent waits for its lender too: others may have given in to that one, and who
 //! ranked higher than the borrower may be among them when its QUEUED comes. So a borrower does
 //! not give in. It answers WORKING, which takes a job out of a queue whatever the ranks.
+//!
+//! Of two that queued a job at once each may have lent it before it learned of the other, and a
+//! borrower queues in silence. So whoever goes on says so to all holders, and not only to the one
+//! whose QUEUED met it: two borrowers learn of each other by that.
 
 use crate::base::ids::{JobId, LinkId};
 use crate::proto::bus::{GossipKind, Header, Message, MessageFlags};
@@ -213,14 +217,18 @@ impl Engine {
             if self.jobs[r].is_queued_as_borrowed() {
                 let working = Message::Working { id, hold_secs: 0 };
                 self.send_about(r, &[from], MessageFlags::NONE, &working);
+                let is_other = |node: &NodeRef| *node != from;
+                let others: Vec<NodeRef> =
+                    self.jobs.may_have(r).iter().copied().filter(is_other).collect();
+                let queued = Message::Queued { id, hold_secs: 0 };
+                self.send_about(r, &others, MessageFlags::NONE, &queued);
             } else {
                 self.dequeue(r);
             }
         } else if self.jobs[r].is_queued() {
             // Differs from C, where the sender may never learn that the job is queued here: the
             // first enqueue of a lent job is silent.
-            let queued = Message::Queued { id, hold_secs: 0 };
-            self.send_about(r, &[from], MessageFlags::NONE, &queued);
+            self.tell_holders(r, MessageFlags::NONE, &Message::Queued { id, hold_secs: 0 });
         }
         self.jobs.note_elsewhere(r);
         self.postpone(r);

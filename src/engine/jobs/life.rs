@@ -145,9 +145,13 @@ impl Jobs {
         self.leave_queue(r, |job| job.flags = job.flags.with(JobFlags::DELIVERED));
     }
 
-    /// A job that may be in flight here is queued or held on another node.
+    /// A job is queued or held on another node: it is not in flight here any more, and the next
+    /// time that it is queued here is not the first.
     pub fn note_elsewhere(&mut self, r: JobRef) {
-        self.change(r, Job::land);
+        self.change(r, |job| {
+            job.land();
+            job.flags = job.flags.with(JobFlags::BROADCAST_QUEUED);
+        });
     }
 
     fn leave_queue(&mut self, r: JobRef, note: impl FnOnce(&mut Job)) {
