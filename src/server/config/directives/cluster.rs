@@ -1,0 +1,47 @@
+//! Directives about the cluster.
+
+use super::{DirectiveGroup, LIVE, PORT_MAX, UNSHOWN, at_least, place, row, up_to};
+use crate::server::config::form::ValueForm;
+
+pub(super) const CLUSTER: DirectiveGroup = DirectiveGroup {
+    title: "Cluster",
+    directives: &[
+        row(
+            "cluster-config-file",
+            ValueForm::Path,
+            UNSHOWN,
+            place!(cluster_config_file),
+            "Where the node keeps its ID and the nodes it knows. The server writes this file; \
+             it is not for editing, and no two servers may share one.",
+        ),
+        row(
+            "cluster-node-timeout",
+            at_least(0, "milliseconds"),
+            LIVE,
+            place!(cluster_node_timeout_ms),
+            "How long a node may be silent before the others take it for failing.",
+        ),
+        row(
+            "cluster-announce-ip",
+            ValueForm::OptionalIp,
+            LIVE,
+            place!(cluster_announce_ip),
+            "The address told to other nodes and to clients, for servers behind address \
+             translation or in containers. Without it, the address that connections arrive at.",
+        ),
+        row(
+            "cluster-announce-port",
+            up_to(PORT_MAX),
+            LIVE,
+            place!(cluster_announce_port),
+            "The client port told to others; 0 is the value of port.",
+        ),
+        row(
+            "cluster-announce-bus-port",
+            up_to(u16::MAX as i64),
+            LIVE,
+            place!(cluster_announce_bus_port),
+            "The bus port told to nodes that understand it; 0 is the client port + 10000.",
+        ),
+    ],
+};
