@@ -43,12 +43,12 @@ impl Copy {
         ["active", "queued"].contains(&&*self.state)
     }
 
-    /// Why the job is dead, if it is.
-    pub fn death_reason(&self) -> Option<String> {
+    /// A fact of its death, if the job is dead.
+    pub fn death(&self, fact: &str) -> Option<String> {
         let Some(Value::Array(pairs)) = &self.dead else { return None };
-        let at = pairs.iter().position(|name| *name == Value::Bulk("reason".into()))?;
-        match pairs.get(at + 1) {
-            Some(Value::Bulk(reason)) => Some(String::from_utf8_lossy(reason).into_owned()),
+        let at = pairs.iter().step_by(2).position(|name| *name == Value::Bulk(fact.into()))?;
+        match pairs.get(2 * at + 1) {
+            Some(Value::Bulk(value)) => Some(String::from_utf8_lossy(value).into_owned()),
             _ => None,
         }
     }

@@ -5,7 +5,7 @@ use disque::engine::config::RetryFrom;
 use disque::proto::reply::Resp;
 use disque::proto::reply_reader::Value;
 
-use super::policies::DEAD_QUEUES;
+use super::policies::is_dead_queue;
 use super::rest::{UNDER_WAY_MS, know_each_other};
 use super::story::{Adding, Hold, InHand, Wanted};
 use super::{EXPIRY_ERROR_MS, IN_TIME_MS, QUEUES, Storm, Weather, words};
@@ -39,11 +39,12 @@ impl Storm {
         let (priority, priority_words) = self.draw_priority(n);
         let failing = self.draw_failing(n, queue);
         let ttl_secs = failing.ttl_secs.filter(|secs| *secs > delay_secs).unwrap_or(ttl_secs);
+        let failing_words = failing.words();
         let line = format!(
             "ADDJOB {queue} {body} 1500 REPLICATE {replicate} RETRY {retry_secs} \
              DELAY {delay_secs} TTL {ttl_secs}{}{}",
             if is_async { " ASYNC" } else { "" },
-            failing.options
+            failing_words
         );
         // At level 1 that depends on the others.
         let keeps_a_copy = self.memory_levels[n] == 0 && !self.leaving[n];
@@ -60,10 +61,10 @@ impl Storm {
             asked_at,
             promised_at: u64::MAX,
             expires_at: asked_at + ttl_secs * 1000,
+            ttl_ms: ttl_secs * 1000,
+            queue: queue.to_owned(),
             priority,
-            limit: failing.limit,
-            dead_queue: failing.dead_queue,
-            dies_of_expiry: self.policy_on(n, queue).dies_of_expiry,
+            failing,
         };
         let client = self.sim.connect_client(n, Resp::V2);
         self.adding.push(Adding { node: n, client, wanted });
@@ -130,7 +131,7 @@ impl Storm {
     fn finish(&mut self, job: InHand) {
         // Who acknowledges a dead letter does so where it was fetched: another node, which does not
         // know it, keeps the ack for the TTL that the job had.
-        let is_dead = DEAD_QUEUES.contains(&&*self.stories[&job.id].queue);
+        let is_dead = is_dead_queue(&self.stories[&job.id].queue);
         let n = if is_dead { job.node } else { self.node() };
         let is_slow = self.busy_ms > IN_TIME_MS || self.weather == Weather::Hazy;
         let careless = is_slow && self.healed_at.is_none();
@@ -147,13 +148,15 @@ impl Storm {
             1 if careless && self.weather != Weather::Hazy => "WORKING",
             _ => "ACKJOB",
         };
-        let state = self.sim.state_of(n, &job.id);
+        let copy = self.sim.copy_on(n, &job.id);
+        let queue = copy.as_ref().map(|copy| copy.queue.clone()).unwrap_or_default();
+        let state = copy.map(|copy| copy.state);
         let may_give_back = command == "ACKJOB"
             && self.gives_back_on(n)
             && state.as_deref() == Some("active")
             && self.has_time(&job.id);
         if may_give_back && (self.rng.below(8) == 0 || self.policies.draw_failure()) {
-            self.give_back(n, &job.id);
+            self.give_back(n, &queue, &job.id);
             return;
         }
         let client = self.sim.connect_client(n, Resp::V2);
@@ -167,7 +170,7 @@ impl Storm {
         let now = self.sim.now_ms;
         let was_active = state.as_deref() == Some("active");
         let backoff_ms = match command {
-            "NACK" => self.backoff_ms(n, &self.stories[&job.id].queue),
+            "NACK" => self.backoff_ms(n, &queue),
             _ => None,
         };
         let story = self.stories.get_mut(&job.id).expect("it was delivered");
@@ -202,11 +205,12 @@ impl Storm {
         })
     }
 
-    /// A consumer gives back a job that is active on a node, or asks for more time.
-    fn give_back(&mut self, n: usize, id: &[u8]) {
+    /// A consumer gives back a job that is active on a node, where it is one of a queue, or asks for
+    /// more time.
+    fn give_back(&mut self, n: usize, queue: &str, id: &[u8]) {
         let secs = 1 + self.rng.below(LONGEST_HOLD_MS as u32 / 1000);
         let may_wait = self.weather != Weather::Fair;
-        let backoff_ms = self.backoff_ms(n, &self.stories[id].queue);
+        let backoff_ms = self.backoff_ms(n, queue);
         let dies = self.policies.draw_death();
         let fails = backoff_ms.is_some() || self.policies.are_used();
         let (command, options, hold_secs) = match self.rng.below(5) {
@@ -330,7 +334,7 @@ impl Storm {
     }
 
     fn delivered(&mut self, n: usize, queue: &str, id: &[u8], at: u64) {
-        if !DEAD_QUEUES.contains(&queue) {
+        if !is_dead_queue(queue) {
             self.check_hold(id, at);
         }
         let copy = self.sim.copy_on(n, id);

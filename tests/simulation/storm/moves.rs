@@ -11,10 +11,10 @@ use disque::base::rng::Rng;
 use disque::proto::reply::Resp;
 use disque::proto::reply_reader::Value;
 
-use super::policies::Policies;
+use super::policies::{DEAD_QUEUES, DEAD_TTL_SECS, is_dead_queue};
 use super::rest::{UNDER_WAY_MS, know_each_other};
 use super::story::Hold;
-use super::{QUEUES, Storm, Weather, words};
+use super::{EXPIRY_ERROR_MS, QUEUES, Storm, Weather, words};
 use crate::survey::Copy;
 
 /// A queue that jobs are moved to and never added to.
@@ -24,6 +24,8 @@ const KNOWN_IN_FAIR_WEATHER_MS: u64 = 20;
 /// Holders that disagreed when all was well, or where nothing gets lost, agree after this and the
 /// retry of the job: whoever is about to queue it asks the others.
 const AGREED_WITHIN_MS: u64 = 2500;
+/// A move makes a job wait for no longer than this.
+const LONGEST_DELAY_MS: u64 = 3000;
 
 /// Whether jobs are moved, and what is known of them.
 pub struct Moves {
@@ -53,10 +55,8 @@ struct Moved {
 }
 
 impl Moves {
-    /// Where jobs die they are not moved by hand as well: the rules for either do not know of the
-    /// other.
-    pub fn draw(mut rng: Rng, policies: &Policies) -> Self {
-        let are_used = rng.below(2) == 0 && !policies.are_used();
+    pub fn draw(mut rng: Rng) -> Self {
+        let are_used = rng.below(2) == 0;
         let (last, disagree_since) = Default::default();
         Self { rng, are_used, last, disagree_since, made: 0, delivered: 0, elsewhere: 0 }
     }
@@ -81,6 +81,7 @@ impl Storm {
         match self.moves.rng.below(8) {
             0 => self.move_first(n, target),
             1 if self.weather != Weather::Fair => self.purge_first(n, target),
+            2 if self.policies.are_used() => self.redrive_first(n),
             _ => self.move_one(n, target),
         }
     }
@@ -103,7 +104,10 @@ impl Storm {
         // Consumers that are in time say so before their retry, and not before a shorter delay.
         let is_in_hand = self.in_hand.iter().any(|job| job.id == id);
         let is_free = !is_held && (!is_in_hand || self.weather != Weather::Fair);
-        let may_wait = copy.retry_secs > 0 && is_free && self.moves.rng.below(4) == 0;
+        // Or it would not come any more.
+        let ends_at = self.stories[&id].wanted.as_ref().map_or(0, |wanted| wanted.expires_at);
+        let has_time = ends_at > self.sim.now_ms + LONGEST_DELAY_MS + EXPIRY_ERROR_MS;
+        let may_wait = copy.retry_secs > 0 && is_free && has_time && self.moves.rng.below(4) == 0;
         let delay_secs = if may_wait { 1 + self.moves.rng.below(3) } else { 0 };
         let line = match delay_secs {
             0 => format!("MOVEJOB {target} {}", String::from_utf8_lossy(&id)),
@@ -112,8 +116,10 @@ impl Storm {
         let reply = self.ask(n, &line);
         let is_known = matches!(copy.state.as_str(), "active" | "queued");
         let due = i64::from(is_known);
+        // It may be about to die of the end of its TTL.
+        let is_ending = ends_at < self.sim.now_ms + EXPIRY_ERROR_MS;
         match reply {
-            Some(Value::Integer(count)) if copy.retry_secs > 0 => {
+            Some(Value::Integer(count)) if copy.retry_secs > 0 && !is_ending => {
                 assert_eq!(count, due, "{line} of {copy:?}");
             }
             Some(Value::Integer(count)) => assert!(count <= due, "{line} of {copy:?}"),
@@ -131,6 +137,11 @@ impl Storm {
             return;
         }
         self.note_move(&id, target);
+        if let Some(reason) = copy.death("reason") {
+            let story = self.stories.get_mut(&id).expect("it is known");
+            story.die(&reason);
+            story.revive(self.sim.now_ms + DEAD_TTL_SECS * 1000, is_in_hand);
+        }
         if delay_secs > 0 {
             let (now, story) = (self.sim.now_ms, self.stories.get_mut(&id).expect("it is known"));
             story.hold(Hold::exact(now, u64::from(delay_secs) * 1000, true));
@@ -163,6 +174,33 @@ impl Storm {
             }
             other => {
                 self.check_refusal(&line, other.as_ref());
+                self.dispute(&id);
+            }
+        }
+    }
+
+    /// A dead letter goes back to where it died, with the TTL that it had.
+    fn redrive_first(&mut self, n: usize) {
+        let queue = DEAD_QUEUES[self.moves.rng.index(DEAD_QUEUES.len())];
+        let Some(id) = self.first_of(n, queue) else { return };
+        let Some(copy) = self.sim.copy_on(n, &id) else { return };
+        let line = format!("QREDRIVE {queue} COUNT 1");
+        let origin = copy.death("queue");
+        match (self.ask(n, &line), origin) {
+            (Some(Value::Integer(1)), Some(origin)) => {
+                self.note_move(&id, &origin);
+                let now = self.sim.now_ms;
+                let story = self.stories.entry(id).or_default();
+                story.die(&copy.death("reason").expect("it is dead"));
+                let ttl_ms = story.wanted.as_ref().map_or(0, |wanted| wanted.ttl_ms);
+                story.revive(now + ttl_ms, false);
+            }
+            // Its queue is paused.
+            (Some(Value::Integer(0)), Some(_)) if self.weather == Weather::Stormy => {}
+            // A C node lost what it died of.
+            (Some(Value::Integer(0)), None) => {}
+            (reply, _) => {
+                self.check_refusal(&line, reply.as_ref());
                 self.dispute(&id);
             }
         }
@@ -255,6 +293,15 @@ impl Storm {
         let Some(last) = self.moves.last.get(id) else { return };
         self.moves.delivered += 1;
         if last.queue.as_bytes() == queue {
+            return;
+        }
+        let queue = String::from_utf8_lossy(queue);
+        if is_dead_queue(&queue) && self.sim.copy_on(n, id).is_none_or(|copy| copy.dead.is_some()) {
+            // It died before, or has died since.
+            let last = self.moves.last.get_mut(id).expect("it was moved");
+            if at >= last.at + UNDER_WAY_MS {
+                last.queue = queue.into_owned();
+            }
             return;
         }
         self.moves.elsewhere += 1;

@@ -8,10 +8,12 @@ use disque::engine::policy::PolicyLine;
 use super::{EXPIRY_ERROR_MS, QUEUES, Storm, Weather, words};
 
 /// Where jobs go that die.
-pub const DEAD_QUEUES: [&str; 3] = ["red.dead", "green.dead", "graves"];
+pub const DEAD_QUEUES: [&str; 4] = ["red.dead", "green.dead", "blue.dead", "graves"];
+/// Those that a policy or a producer names.
+const GRAVES: &str = "graves";
 
 /// The TTL of the dead, in seconds: an at-most-once job whose consumer forgets it stays for as long.
-const DEAD_TTL_SECS: u64 = 100;
+pub const DEAD_TTL_SECS: u64 = 100;
 /// Longest wait that a policy gives a NACK, in seconds.
 const LONGEST_BACKOFF_SECS: u32 = 6;
 
@@ -62,15 +64,27 @@ impl Policy {
     }
 }
 
-/// What becomes of a job that fails.
-#[derive(Debug, Default)]
+/// What its producer says of the failing of a job.
+#[derive(Clone, Debug, Default)]
 pub struct Failing {
-    pub limit: u16,
-    pub dead_queue: String,
+    /// How often it may be delivered; 0 is without end.
+    pub limit: Option<u16>,
+    pub has_grave: bool,
     /// A short TTL, of whose end it dies.
     pub ttl_secs: Option<u64>,
-    /// The options of ADDJOB that say what of this the policy does not.
-    pub options: String,
+}
+
+impl Failing {
+    /// The options of ADDJOB.
+    pub fn words(&self) -> String {
+        let limit = self.limit.map(|limit| format!(" MAXDELIVERIES {limit}"));
+        let grave = self.has_grave.then(|| format!(" DEADQUEUE {GRAVES}"));
+        [limit, grave].into_iter().flatten().collect()
+    }
+}
+
+pub fn is_dead_queue(queue: &str) -> bool {
+    DEAD_QUEUES.contains(&queue)
 }
 
 /// The policies of a run, one a queue; in half of the runs there are none.
@@ -89,6 +103,15 @@ impl Policies {
     /// Whether jobs may die.
     pub fn are_used(&self) -> bool {
         self.of_queues.is_some()
+    }
+
+    /// What those nodes that have policies say of a queue.
+    pub fn of(&self, queue: &str) -> Policy {
+        let at = QUEUES.iter().position(|name| *name == queue);
+        match (&self.of_queues, at) {
+            (Some(policies), Some(at)) => policies[at],
+            _ => Policy::default(),
+        }
     }
 
     /// Whether a consumer fails at a job that it would have acknowledged.
@@ -123,11 +146,7 @@ impl Storm {
 
     /// What the policies of a node say of a queue.
     pub(super) fn policy_on(&self, n: usize, queue: &str) -> Policy {
-        let at = QUEUES.iter().position(|name| *name == queue);
-        match (&self.policies.of_queues, at) {
-            (Some(policies), Some(at)) if !self.sim.network.is_plain(n) => policies[at],
-            _ => Policy::default(),
-        }
+        if self.sim.network.is_plain(n) { Policy::default() } else { self.policies.of(queue) }
     }
 
     /// The least and the most that a NACK without DELAY makes a job wait on a node, in ms; `None`
@@ -137,26 +156,19 @@ impl Storm {
         (first > 0).then(|| (u64::from(first) * 900, u64::from(most) * 1100))
     }
 
-    /// What becomes of a job that is added to a node when it fails: what the policy of its queue
-    /// says, or now and then its producer.
+    /// What the producer of a job says, now and then, of its failing.
     pub(super) fn draw_failing(&mut self, n: usize, queue: &str) -> Failing {
         let policy = self.policy_on(n, queue);
-        let mut failing = Failing {
-            limit: policy.max_deliveries,
-            dead_queue: if policy.has_graves { "graves".into() } else { format!("{queue}.dead") },
-            ..Failing::default()
-        };
+        let mut failing = Failing::default();
         if !self.policies.are_used() || self.sim.network.is_plain(n) {
             return failing;
         }
         let rng = &mut self.policies.rng;
         if rng.below(4) == 0 {
-            failing.options += " DEADQUEUE graves";
-            failing.dead_queue = "graves".into();
+            failing.has_grave = true;
         }
         if rng.below(4) == 0 {
-            failing.limit = rng.below(4) as u16;
-            failing.options += &format!(" MAXDELIVERIES {}", failing.limit);
+            failing.limit = Some(rng.below(4) as u16);
         }
         if policy.dies_of_expiry && rng.below(3) == 0 {
             failing.ttl_secs = Some(u64::from(3 + rng.below(4)));
@@ -180,36 +192,45 @@ impl Storm {
     /// A job came from a queue: one that lives was not delivered too often, one that is dead has
     /// a reason, and stays where it is.
     pub(super) fn check_death(&mut self, n: usize, queue: &str, id: &[u8], at: u64) {
-        let is_dead = DEAD_QUEUES.contains(&queue);
+        let is_dead = is_dead_queue(queue);
+        let (was_moved, was_just_moved) = (self.was_moved(id), self.was_just_moved(id));
         let copy = self.sim.copy_on(n, id);
+        let reason = copy.as_ref().and_then(|copy| copy.death("reason"));
+        // Where it lived when it died, or lives.
+        let home = copy.as_ref().and_then(|copy| copy.death("queue")).unwrap_or(queue.into());
+        let policy = self.policies.of(&home);
         let all_well = self.all_are_able_and_well();
         let is_fair = all_well && self.weather == Weather::Fair;
         let story = self.stories.get_mut(id).expect("it was delivered");
         let told = format!("{} from {queue} at {at}: {story:?}, {copy:?}", id.escape_ascii());
-        let limit = story.wanted.as_ref().map_or(0, |wanted| usize::from(wanted.limit));
+        let said = story.wanted.as_ref().map(|wanted| wanted.failing.clone()).unwrap_or_default();
+        let limit = usize::from(said.limit.unwrap_or(policy.max_deliveries));
         if !is_dead {
             story.tries += 1;
             // Where frames take long, a copy may have queued it just then.
             let stays_dead = story.died_of.is_none() || !is_fair;
             assert!(stays_dead, "what is dead stays where it is, {told}");
-            let too_often = is_fair && limit > 0 && story.tries > limit;
+            // One that was moved may have been delivered more often elsewhere.
+            let too_often = is_fair && !was_moved && limit > 0 && story.tries > limit;
             assert!(!too_often, "a job is delivered as often as it may be, {told}");
             return;
         }
         // A node that knows nothing of it has it in a queue of that name, and that is all.
-        let reason = copy.as_ref().and_then(|copy| copy.death_reason());
         let Some(reason) = reason else {
-            let is_excused = copy.is_none() || !all_well;
+            let is_excused = copy.is_none() || !all_well || was_just_moved;
             assert!(is_excused, "who is dead has a reason, {told}");
             return;
         };
         story.hold = None;
-        let is_there = story.wanted.as_ref().is_none_or(|wanted| wanted.dead_queue == queue);
+        let has_grave = said.has_grave || policy.has_graves;
+        let grave = if has_grave { GRAVES.into() } else { format!("{home}.dead") };
+        let is_there = story.wanted.is_none() || queue == grave;
         assert!(is_there || !all_well, "the dead are in their queue, {told}");
         if let Some(wanted) = &mut story.wanted {
             // It has the TTL of the dead from now on, or has had it for a while.
             assert!(
                 story.died_of.is_some()
+                    || was_moved
                     || reason != "expired"
                     || at + EXPIRY_ERROR_MS >= wanted.expires_at,
                 "nothing expires before its time, {told}"
@@ -219,12 +240,13 @@ impl Storm {
         if story.died_of.as_ref().is_some_and(|before| *before == reason) {
             return;
         }
-        let is_first = story.died_of.replace(reason.clone()).is_none();
-        assert!(is_first || !is_fair, "nothing dies twice, {told}");
+        assert!(story.died_of.is_none() || !is_fair, "nothing dies twice, {told}");
+        story.die(&reason);
         let was_seen = story.delivered_at.len() > 1 || reason == "expired";
         assert!(was_seen, "nothing is buried unseen, {told}");
         if is_fair && reason == "max-deliveries" {
-            assert!(story.tries == limit, "a job dies after its last delivery, {told}");
+            let is_last = story.tries == limit || was_moved && story.tries > limit;
+            assert!(is_last, "a job dies after its last delivery, {told}");
         }
     }
 

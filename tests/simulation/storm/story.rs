@@ -2,6 +2,7 @@
 
 use disque::base::ids::ClientId;
 
+use super::policies::{Failing, is_dead_queue};
 use super::rest::UNDER_WAY_MS;
 
 /// Clocks go wrong by as much in the time of a hold.
@@ -17,14 +18,13 @@ pub struct Wanted {
     pub asked_at: u64,
     /// When the ID was answered.
     pub promised_at: u64,
+    /// When its TTL is over; what is dead has another one, of which this is the longest end.
     pub expires_at: u64,
+    pub ttl_ms: u64,
+    pub queue: String,
     pub priority: u8,
-    /// How often it may be delivered; 0 is without end.
-    pub limit: u16,
-    /// Where it goes when it dies.
-    pub dead_queue: String,
-    /// Whether it dies when its TTL is over.
-    pub dies_of_expiry: bool,
+    /// What its producer said of its failing; the policy of its queue says the rest.
+    pub failing: Failing,
 }
 
 /// A producer that waits for its ID.
@@ -75,12 +75,16 @@ pub struct Story {
     pub tries: usize,
     /// Why it is dead.
     pub died_of: Option<String>,
+    /// How often it died since its TTL was over, perhaps in the hands of a consumer.
+    pub expiries: usize,
     /// When a consumer last gave it back or said that it works on it.
     pub put_back_at: u64,
     /// How often a consumer gave it back on purpose, and was answered that it comes again.
     pub put_backs: usize,
     /// What a delay or a lease says of its next delivery, if nothing is lost.
     pub hold: Option<Hold>,
+    /// Until when a delay or lease may last that another one crossed.
+    pub unsure_until: u64,
     /// When the last of all delays and leases ends.
     pub held_until: u64,
     /// Deliveries before the end of a hold.
@@ -105,6 +109,28 @@ impl Story {
         Some(made_at.max(left_at).max(self.held_until) + wanted.retry_ms)
     }
 
+    /// It is dead for a reason, and was not known to be.
+    pub fn die(&mut self, reason: &str) {
+        if self.died_of.as_deref() != Some(reason) {
+            self.expiries += usize::from(reason == "expired");
+            self.died_of = Some(reason.to_owned());
+        }
+    }
+
+    /// What was dead was moved, and lives. A consumer that has it in hand has it for the first
+    /// time.
+    pub fn revive(&mut self, expires_at: u64, is_in_hand: bool) {
+        self.died_of = None;
+        self.tries = usize::from(is_in_hand);
+        if !is_dead_queue(&self.queue) {
+            // It was given back for a while, and died of that at once.
+            self.hold = None;
+        }
+        if let Some(wanted) = &mut self.wanted {
+            wanted.expires_at = expires_at;
+        }
+    }
+
     /// Deliveries beyond the first, and beyond those after it was given back.
     pub fn duplicates(&self) -> usize {
         self.delivered_at.len().saturating_sub(1 + self.put_backs)
@@ -114,8 +140,10 @@ impl Story {
     /// while the word that the job was given back was under way may end by it.
     pub fn hold(&mut self, hold: Hold) {
         self.held_until = self.held_until.max(hold.by);
-        if self.put_backs > 0 && hold.since < self.put_back_at + UNDER_WAY_MS {
+        let may_end = self.put_backs > 0 && hold.since < self.put_back_at + UNDER_WAY_MS;
+        if may_end || hold.since < self.unsure_until {
             self.hold = None;
+            self.unsure_until = self.unsure_until.max(hold.by);
             return;
         }
         let before = self
