@@ -4,7 +4,7 @@ use core::net::IpAddr;
 
 use crate::proto::aof_record::SumPlace;
 
-use super::policy::Policies;
+use super::policy::{Policies, RetryFrom};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineConfig {
@@ -37,15 +37,6 @@ pub enum Eviction {
     /// Acknowledged jobs, and delivered ones that will never be delivered again.
     Acks,
     None,
-}
-
-/// What the time counts from after which a job comes again that nobody acknowledged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RetryFrom {
-    /// When it was queued, as with C.
-    Queue,
-    /// When a client got it.
-    Delivery,
 }
 
 /// How this node is reached, where that differs from what its sockets show.

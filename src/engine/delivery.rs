@@ -34,12 +34,12 @@ use crate::proto::facts::DeathReason;
 
 use super::Engine;
 use super::blocked::Wait;
-use super::config::RetryFrom;
 use super::endings::JobEnding;
 use super::error::CommandError;
 use super::jobs::{Announced, Job, JobRef, JobState, Nack, NewJob};
 use super::need_jobs::Need;
 use super::node_set::NodeRef;
+use super::policy::RetryFrom;
 use super::queue::QueueRef;
 
 /// Whom a job is fetched for.

@@ -10,7 +10,7 @@ use crate::proto::priority::Priority;
 
 use super::Engine;
 use super::jobs::{JobRef, rank_of};
-use super::queue::{Pause, Queue, QueueEntry, QueueRef};
+use super::queue::{Pause, Queue, QueueEntry, QueueRef, Traffic};
 use super::waits::WaitHistogram;
 
 /// A queue on this node.
@@ -73,13 +73,6 @@ pub struct JobFigures<'a> {
     pub holders: Vec<String>,
     /// The facts of its death, for [`crate::proto::facts::Facts::decode`], if it is dead.
     pub facts: Option<Cow<'a, [u8]>>,
-}
-
-/// Jobs that went into queues and out of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Traffic {
-    pub jobs_in: u64,
-    pub jobs_out: u64,
 }
 
 /// A step of a walk over all queues.

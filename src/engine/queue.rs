@@ -16,7 +16,6 @@ use crate::proto::bus;
 
 use super::Engine;
 use super::blocked::WaitOrder;
-use super::figures::Traffic;
 use super::jobs::Job;
 use super::need_jobs::Imports;
 use super::offers::Urgent;
@@ -136,6 +135,13 @@ impl QueueEntry {
     fn is_unused(&self) -> bool {
         self.jobs == 0 && self.live.is_none() && self.asks.is_empty() && self.urgent.is_none()
     }
+}
+
+/// Jobs that went into queues and out of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    pub jobs_in: u64,
+    pub jobs_out: u64,
 }
 
 pub struct Queues {

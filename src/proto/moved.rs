@@ -24,7 +24,6 @@
 use std::borrow::Cow;
 
 use super::attributes::{AttributeStream, Attributes, KeptAttributes, Tag, keep};
-use super::bus::{Header, encode_frame, kind};
 use super::facts;
 use super::reader::{DecodeError, Reader};
 use crate::base::ids::{JobId, NodeId};
@@ -208,7 +207,8 @@ impl<'a> Moved<'a> {
         })
     }
 
-    pub(super) fn encode(&self, out: &mut Vec<u8>, header: &Header) {
+    /// The body of its message.
+    pub(super) fn encode(&self) -> Vec<u8> {
         let no_move = MoveStamp { at: UnixMs(0), by: NodeId([0; 40]) };
         let stamp = self.stamp.unwrap_or(no_move);
         let said =
@@ -227,7 +227,7 @@ impl<'a> Moved<'a> {
             self.queue,
             self.attributes.entries().as_flattened(),
         ];
-        encode_frame(out, header, kind::MOVED, &parts);
+        parts.concat()
     }
 }
 

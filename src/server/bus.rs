@@ -203,7 +203,7 @@ impl Server {
         if event.writable || bus_link.requested_as.is_some() {
             let progress = bus_link.link.progress().and_then(|progress| {
                 if progress == ConnectProgress::Up {
-                    self.stats.bus_output_bytes += bus_link.link.flush()? as u64;
+                    self.stats.counters.bus_output_bytes += bus_link.link.flush()? as u64;
                 }
                 Ok(progress)
             });
@@ -254,7 +254,7 @@ impl Server {
             };
             if len > 0 {
                 bus_link.active_at = self.clock.now.mono;
-                self.stats.bus_input_bytes += len as u64;
+                self.stats.counters.bus_input_bytes += len as u64;
             }
             quota = quota.saturating_sub(len);
             if len > 0 && !self.take_messages(id) || len == 0 || !has_more {
@@ -362,7 +362,7 @@ impl Server {
             let Some(bus_link) = self.links.find_mut(id.slot, id.generation) else { continue };
             let parts = frames.iter().map(|(_, range)| &bytes[range.clone()]);
             match bus_link.link.send(parts) {
-                Ok(sent) => self.stats.bus_output_bytes += sent as u64,
+                Ok(sent) => self.stats.counters.bus_output_bytes += sent as u64,
                 Err(error) => {
                     log::debug!("Link to cluster node {}: {error}", bus_link.link.peer());
                     broken.push(id);

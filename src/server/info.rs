@@ -205,14 +205,14 @@ fn status(failed: bool) -> &'static str {
 fn stats(text: &mut Text, server: &Server) {
     let stats = &server.stats;
     let kib_per_sec = |bytes_per_sec: u64| bytes_per_sec as f64 / 1024.0;
-    text.line("total_connections_received", stats.connections_received);
-    text.line("total_commands_processed", stats.commands_processed);
+    text.line("total_connections_received", stats.counters.connections_received);
+    text.line("total_commands_processed", stats.counters.commands_processed);
     text.line("instantaneous_ops_per_sec", stats.commands_per_sec());
-    text.line("total_net_input_bytes", stats.net_input_bytes);
-    text.line("total_net_output_bytes", stats.net_output_bytes);
+    text.line("total_net_input_bytes", stats.counters.net_input_bytes);
+    text.line("total_net_output_bytes", stats.counters.net_output_bytes);
     text.hundredths("instantaneous_input_kbps", kib_per_sec(stats.input_bytes_per_sec()));
     text.hundredths("instantaneous_output_kbps", kib_per_sec(stats.output_bytes_per_sec()));
-    text.line("rejected_connections", stats.connections_rejected);
+    text.line("rejected_connections", stats.counters.connections_rejected);
     // Nothing forks here.
     text.line("latest_fork_usec", 0);
 }

@@ -73,7 +73,7 @@ impl Server {
         let is_over = unsent > 0
             && (client.connection.exceeds(limits, now)
                 || client.is_monitor && unsent > MONITOR_OUTPUT_MAX);
-        self.stats.net_output_bytes += sent as u64;
+        self.stats.counters.net_output_bytes += sent as u64;
         if is_over {
             self.drop_unread(id);
         }

@@ -79,7 +79,7 @@ impl Server {
         let flushed = client.connection.flush();
         let is_done = client.connection.unsent() == 0 && client.closing.is_some();
         match flushed {
-            Ok(sent) => self.stats.net_output_bytes += sent as u64,
+            Ok(sent) => self.stats.counters.net_output_bytes += sent as u64,
             Err(_) => self.close_later(id, Closing::AfterTurn),
         }
         if is_done {
@@ -143,7 +143,7 @@ impl Server {
                 return;
             }
             client.active_at = self.clock.now.mono;
-            self.stats.net_input_bytes += len as u64;
+            self.stats.counters.net_input_bytes += len as u64;
             quota = quota.saturating_sub(len);
             let taken = client.connection.input.take(&mut self.read_buffer);
             if !self.run_taken(id, taken) {

@@ -5,6 +5,7 @@
 //! where somebody can ask for them.
 
 use std::fmt::{self, Display};
+use std::ops::Add;
 
 use crate::base::histogram::Histogram;
 use crate::base::time::MonoMs;
@@ -21,9 +22,9 @@ pub const DURATION_BOUNDS_US: [u64; 11] =
 /// How long the calls of a command took, in us.
 pub type DurationHistogram = Histogram<{ DURATION_BOUNDS_US.len() }>;
 
-/// What the server counts of its own doings.
-#[derive(Default)]
-pub struct ServerStats {
+/// The counters that are plain numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
     pub connections_received: u64,
     pub connections_rejected: u64,
     pub commands_processed: u64,
@@ -32,6 +33,29 @@ pub struct ServerStats {
     /// Of links to other nodes.
     pub bus_input_bytes: u64,
     pub bus_output_bytes: u64,
+}
+
+impl Add for Counters {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            connections_received: self.connections_received + other.connections_received,
+            connections_rejected: self.connections_rejected + other.connections_rejected,
+            commands_processed: self.commands_processed + other.commands_processed,
+            net_input_bytes: self.net_input_bytes + other.net_input_bytes,
+            net_output_bytes: self.net_output_bytes + other.net_output_bytes,
+            bus_input_bytes: self.bus_input_bytes + other.bus_input_bytes,
+            bus_output_bytes: self.bus_output_bytes + other.bus_output_bytes,
+        }
+    }
+}
+
+/// What the server counts of its own doings.
+#[derive(Default)]
+pub struct ServerStats {
+    /// Since the last reset.
+    pub counters: Counters,
     /// By place in the command table.
     pub commands: Vec<CommandStats>,
     command_rate: Rate,
@@ -41,18 +65,6 @@ pub struct ServerStats {
     durations: Option<Vec<DurationHistogram>>,
     /// What resets took away.
     before_reset: Counters,
-}
-
-/// The counters that are plain numbers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    pub connections_received: u64,
-    pub connections_rejected: u64,
-    pub commands_processed: u64,
-    pub net_input_bytes: u64,
-    pub net_output_bytes: u64,
-    pub bus_input_bytes: u64,
-    pub bus_output_bytes: u64,
 }
 
 /// How often a command ran, and for how long in all.
@@ -79,7 +91,7 @@ impl ServerStats {
         }
         self.commands[place].calls += 1;
         self.commands[place].total_us += duration_us;
-        self.commands_processed += 1;
+        self.counters.commands_processed += 1;
         if self.durations.is_some() {
             self.note_duration(place, duration_us);
         }
@@ -107,23 +119,14 @@ impl ServerStats {
 
     /// The counters since the start, whatever resets there were.
     pub fn since_start(&self) -> Counters {
-        let before = &self.before_reset;
-        Counters {
-            connections_received: before.connections_received + self.connections_received,
-            connections_rejected: before.connections_rejected + self.connections_rejected,
-            commands_processed: before.commands_processed + self.commands_processed,
-            net_input_bytes: before.net_input_bytes + self.net_input_bytes,
-            net_output_bytes: before.net_output_bytes + self.net_output_bytes,
-            bus_input_bytes: before.bus_input_bytes + self.bus_input_bytes,
-            bus_output_bytes: before.bus_output_bytes + self.bus_output_bytes,
-        }
+        self.before_reset + self.counters
     }
 
     /// Takes a sample of every rate; called each [`SAMPLE_PERIOD_MS`].
     pub fn sample(&mut self, now: MonoMs) {
-        self.command_rate.sample(now, self.commands_processed);
-        self.input_rate.sample(now, self.net_input_bytes);
-        self.output_rate.sample(now, self.net_output_bytes);
+        self.command_rate.sample(now, self.counters.commands_processed);
+        self.input_rate.sample(now, self.counters.net_input_bytes);
+        self.output_rate.sample(now, self.counters.net_output_bytes);
     }
 
     pub fn commands_per_sec(&self) -> u64 {
@@ -196,18 +199,19 @@ mod tests {
         stats.count_call(0, 1);
         stats.sample(MonoMs(100));
         stats.reset();
-        assert_eq!((stats.commands_processed, stats.commands_per_sec()), (0, 0));
+        assert_eq!((stats.counters.commands_processed, stats.commands_per_sec()), (0, 0));
         assert!(stats.commands.is_empty());
     }
 
     #[test]
     fn what_is_counted_since_the_start_outlives_a_reset() {
-        let mut stats = ServerStats { net_input_bytes: 7, ..ServerStats::default() };
+        let mut stats = ServerStats::default();
+        stats.counters.net_input_bytes = 7;
         stats.count_durations();
         stats.count_call(2, 300);
         stats.reset();
         stats.count_call(2, 99);
-        stats.net_input_bytes = 4;
+        stats.counters.net_input_bytes = 4;
         let counters = stats.since_start();
         assert_eq!((counters.commands_processed, counters.net_input_bytes), (2, 11));
         let durations: Vec<_> = stats.durations().map(|(place, it)| (place, it.sum())).collect();

@@ -63,8 +63,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use disque::base::ids::{ClientId, JobId};
-use disque::engine::config::{EngineConfig, Eviction, RetryFrom};
+use disque::engine::config::{EngineConfig, Eviction};
 use disque::engine::policy::PolicyLine;
+use disque::engine::policy::RetryFrom;
 use disque::proto::aof_record::{self, AofRecord};
 use disque::proto::quoting;
 use disque::proto::reply::Resp;

@@ -16,7 +16,6 @@ mod word;
 use crate::base::glob::{self, Case};
 
 use super::Engine;
-use super::config::RetryFrom;
 use super::queue::QueueRef;
 pub use word::{Backoff, PolicyValue, PolicyWord};
 
@@ -24,6 +23,15 @@ pub use word::{Backoff, PolicyValue, PolicyWord};
 const LINES_MAX: usize = 1000;
 /// Longest glob, in bytes: comparing takes as many steps as its length times that of the name.
 const GLOB_MAX: usize = 255;
+
+/// What the time counts from after which a job comes again that nobody acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RetryFrom {
+    /// When it was queued, as with C.
+    Queue,
+    /// When a client got it.
+    Delivery,
+}
 
 /// One line: a glob, and what it says of queues that match it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -46,7 +46,7 @@ pub const PAUSE_IN: u32 = 1;
 pub const PAUSE_OUT: u32 = 2;
 
 /// The types' numbers on the wire.
-pub(super) mod kind {
+mod kind {
     use crate::proto::extensions::message_type;
 
     pub const PING: u16 = 0;
@@ -322,7 +322,7 @@ pub fn encode(out: &mut Vec<u8>, header: &Header, message: &Message<'_>) {
         Message::Offer { queue, number } => encode_queue(out, header, kind::OFFER, number, queue),
         Message::Query(query) => query.encode(out, header, kind::QUERY),
         Message::Answer(answer) => answer.encode(out, header, kind::ANSWER),
-        Message::Moved(moved) => moved.encode(out, header),
+        Message::Moved(moved) => encode_frame(out, header, kind::MOVED, &[&moved.encode()]),
     }
 }
 
@@ -357,7 +357,7 @@ fn encode_queue(out: &mut Vec<u8>, header: &Header, number: u16, aux: u32, queue
     encode_frame(out, header, number, &parts);
 }
 
-pub(super) fn encode_frame(out: &mut Vec<u8>, header: &Header, number: u16, parts: &[&[u8]]) {
+fn encode_frame(out: &mut Vec<u8>, header: &Header, number: u16, parts: &[&[u8]]) {
     let start = out.len();
     header.encode(out, MessageHead { number, entry_count: 0 });
     for part in parts {

@@ -89,7 +89,7 @@ impl Server {
                 log::info!("All {max} clients that maxclients allows are here: more are refused");
             }
             self.refuses_clients = true;
-            self.stats.connections_rejected += 1;
+            self.stats.counters.connections_rejected += 1;
             // It may not be read, and that is all right.
             let _refused = stream.write(b"-ERR max number of clients reached\r\n");
             return;
@@ -98,7 +98,7 @@ impl Server {
             log::info!("{count} of {max} clients are here: more are accepted again");
             self.refuses_clients = false;
         }
-        self.stats.connections_received += 1;
+        self.stats.counters.connections_received += 1;
         self.last_client_number += 1;
         let (number, now) = (self.last_client_number, self.clock.now.mono);
         let (keepalive_secs, event_loop) = (self.config.tcp_keepalive_secs, &self.event_loop);

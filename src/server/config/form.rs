@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use super::{AppendFsync, LogLevel, MaxmemoryPolicy, OutputLimit, SyslogFacility};
 use crate::base::number;
-use crate::engine::config::RetryFrom;
+use crate::engine::policy::RetryFrom;
 use crate::engine::policy::{Policies, PolicyLine, PolicyWord};
 use crate::proto::quoting;
 

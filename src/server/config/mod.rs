@@ -15,8 +15,9 @@ pub mod form;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use crate::engine::config::{Announce, EngineConfig, EnqueueAtLoad, Eviction, RetryFrom};
+use crate::engine::config::{Announce, EngineConfig, EnqueueAtLoad, Eviction};
 use crate::engine::policy::Policies;
+use crate::engine::policy::RetryFrom;
 use crate::proto::aof_record::SumPlace;
 
 /// Every setting of the server. A field is named as its directive, plus its unit.

@@ -10,7 +10,6 @@ use super::json::Object;
 use super::metrics::peer_state;
 use super::queues::{QueueListing, QueueOrder, ShownQueue};
 use super::request::HttpRequest;
-use super::routes;
 use crate::base::ids::JobId;
 use crate::base::memory;
 use crate::base::number;
@@ -75,7 +74,7 @@ pub fn overview(server: &Server, _: &HttpRequest) -> HttpAnswer {
         object.number("uptime_ms", server.uptime_ms(server.clock.now.mono));
         object.flag("ready", health::unready(server).is_none());
         object.flag("leaving", cluster.is_leaving());
-        object.flag("shows_bodies", routes::shows_bodies(server));
+        object.flag("shows_bodies", shows_bodies(server));
         object.list("findings", health::findings(server), |out, finding| {
             let mut row = Object::begin(out);
             row.text("severity", finding.severity.name());
@@ -388,7 +387,7 @@ fn write_job(server: &Server, out: &mut Vec<u8>, job: &JobFigures<'_>, body_max:
         });
     }
     row.number("body_bytes", job.body.len() as u64);
-    if routes::shows_bodies(server) {
+    if shows_bodies(server) {
         row.bytes("body", beginning(job.body, body_max));
     }
     row.end();
@@ -401,6 +400,11 @@ fn beginning(body: &[u8], max: usize) -> &[u8] {
         Err(error) if error.error_len().is_none() => &cut[..error.valid_up_to()],
         _ => cut,
     }
+}
+
+/// Whether bodies of jobs are shown: not to somebody who could not fetch them either.
+fn shows_bodies(server: &Server) -> bool {
+    server.config.requirepass.is_none() || server.config.http_token.is_some()
 }
 
 #[cfg(test)]

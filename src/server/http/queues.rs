@@ -8,8 +8,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::engine::More;
-use crate::engine::figures::{PriorityFigures, QueueReport, QueueVisit, Traffic};
+use crate::engine::figures::{PriorityFigures, QueueReport, QueueVisit};
 use crate::engine::queue::Pause;
+use crate::engine::queue::Traffic;
 use crate::engine::waits::WaitHistogram;
 use crate::server::Server;
 

@@ -110,11 +110,6 @@ fn is_same(token: &[u8], given: &[u8]) -> bool {
     (differences == 0) & (token.len() == given.len())
 }
 
-/// Whether bodies of jobs are shown: not to somebody who could not fetch them either.
-pub(super) fn shows_bodies(server: &Server) -> bool {
-    server.config.requirepass.is_none() || server.config.http_token.is_some()
-}
-
 /// The page, in one file. Its script and its style are named by a number that is drawn for each
 /// answer, so that no other script runs in it, whatever is in names and bodies.
 const PAGE: &str = include_str!("page.html");

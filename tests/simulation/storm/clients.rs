@@ -1,7 +1,7 @@
 //! The producers and the consumers of a storm.
 
 use disque::base::ids::JobId;
-use disque::engine::config::RetryFrom;
+use disque::engine::policy::RetryFrom;
 use disque::proto::reply::Resp;
 use disque::proto::reply_reader::Value;
 

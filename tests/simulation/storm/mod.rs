@@ -23,7 +23,8 @@ use std::collections::BTreeMap;
 
 use disque::base::ids::{ClientId, NodeId};
 use disque::base::rng::Rng;
-use disque::engine::config::{EngineConfig, RetryFrom};
+use disque::engine::config::EngineConfig;
+use disque::engine::policy::RetryFrom;
 use disque::proto::aof_record::SumPlace;
 
 use crate::clock::Clock;

@@ -2,8 +2,8 @@
 //! they are.
 
 use disque::base::rng::Rng;
-use disque::engine::config::RetryFrom;
 use disque::engine::policy::PolicyLine;
+use disque::engine::policy::RetryFrom;
 
 use super::{EXPIRY_ERROR_MS, QUEUES, Storm, Weather, words};
 

@@ -2,7 +2,7 @@
 
 use super::{DirectiveGroup, LIVE, place, row, small_at_least};
 use crate::base::memory;
-use crate::engine::config::RetryFrom;
+use crate::engine::policy::RetryFrom;
 use crate::server::Server;
 use crate::server::config::form::{Choice as _, ValueForm};
 use crate::server::config::{Config, MaxmemoryPolicy};

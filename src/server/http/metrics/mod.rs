@@ -17,7 +17,7 @@ use super::answer::{HttpAnswer, Parts};
 use super::queues::{QueueListing, QueueSums};
 use super::request::HttpRequest;
 use crate::engine::More;
-use crate::engine::figures::Traffic;
+use crate::engine::queue::Traffic;
 use crate::server::Server;
 pub use node::peer_state;
 use text::{MetricFormat, MetricText};
