@@ -45,6 +45,7 @@ use crate::proto::priority::Priority;
 use super::jobs::{HeldFor, JobFlags, JobPlace, JobRef, JobState, Knows};
 use super::messages::Postponed;
 use super::node_set::{ME, NodeRef};
+use super::records::Storage;
 use super::{Engine, More};
 
 /// The end of a job's TTL travels in seconds; one that differs by no more than this is the same.
@@ -383,9 +384,10 @@ impl Engine {
         stamp >= known
     }
 
-    /// Another node moved a job, later than what is known here.
+    /// Another node moved a job, later than what is known here. Nothing is done while the append
+    /// only file fails: whole records would gather in memory, and the mover tells it again.
     fn take_over_move(&mut self, from: NodeRef, r: JobRef, moved: &Moved<'_>) {
-        let Some(stamp) = moved.stamp else { return };
+        let Some(stamp) = moved.stamp.filter(|_| self.storage != Storage::Fails) else { return };
         let attributes =
             Attributes::after_move(self.jobs.attributes(r), stamp, moved.attributes.iter());
         let Some(attributes) = attributes else { return };
