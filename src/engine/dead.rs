@@ -19,7 +19,7 @@
 //! whose attributes were lost on the way here does not die: it may be dead already. And an
 //! at-most-once job dies only where it was not delivered, since nobody may get it again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::ids::JobId;
 use crate::proto::attributes::Tag;
@@ -76,11 +76,11 @@ impl ExpiredWhileDown {
     }
 }
 
-/// How many jobs died on this node since it started, by reason.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Deaths([u64; DeathReason::ALL.len()]);
+/// How many jobs died, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeathCounts([u64; DeathReason::ALL.len()]);
 
-impl Deaths {
+impl DeathCounts {
     fn count(&mut self, reason: DeathReason) {
         for (known, count) in DeathReason::ALL.iter().zip(&mut self.0) {
             *count += u64::from(*known == reason);
@@ -91,12 +91,50 @@ impl Deaths {
     pub fn iter(&self) -> impl Iterator<Item = (DeathReason, u64)> {
         DeathReason::ALL.into_iter().zip(self.0)
     }
+
+    /// For whatever reason.
+    pub fn sum(&self) -> u64 {
+        self.0.iter().sum()
+    }
+}
+
+/// The jobs that died on this node since it started.
+#[derive(Default)]
+pub struct Deaths {
+    all: DeathCounts,
+    /// By the queue in which they lived, of up to [`COUNTED_QUEUES_MAX`] queues.
+    by_queue: BTreeMap<Box<[u8]>, DeathCounts>,
+}
+
+/// Deaths are counted by queue for so many queues.
+const COUNTED_QUEUES_MAX: usize = 10_000;
+
+impl Deaths {
+    fn count(&mut self, queue: &[u8], reason: DeathReason) {
+        self.all.count(reason);
+        if let Some(counts) = self.by_queue.get_mut(queue) {
+            counts.count(reason);
+        } else if self.by_queue.len() < COUNTED_QUEUES_MAX {
+            self.by_queue.entry(queue.into()).or_default().count(reason);
+        }
+    }
+
+    /// Of all queues.
+    pub fn all(&self) -> DeathCounts {
+        self.all
+    }
+
+    /// Of the jobs that lived in a queue. Of queues beyond the first 10,000 whose jobs died
+    /// nothing is known.
+    pub fn of_queue(&self, queue: &[u8]) -> DeathCounts {
+        self.by_queue.get(queue).copied().unwrap_or_default()
+    }
 }
 
 impl Engine {
     /// How many jobs died here since the start.
-    pub fn deaths(&self) -> Deaths {
-        self.deaths
+    pub fn deaths(&self) -> &Deaths {
+        &self.deaths
     }
 
     /// Whether the end of the TTL in a record of the file would have killed the job.
@@ -159,6 +197,8 @@ impl Engine {
             .or(said_queue)
             .unwrap_or_else(|| default_dead_queue(&self.queues[q].name));
         let facts = self.facts_of_death(r, reason, nack);
+        // Its name may be forgotten with the last job that has it.
+        let lived_in = self.queues[q].name.clone();
         let expire_at = self.now.mono.plus_ms(dead_ttl_secs.unwrap_or(DEAD_TTL_SECS) * 1000);
         let to = Move {
             queue: &queue,
@@ -170,7 +210,7 @@ impl Engine {
         let is_buried = self.move_job(r, &to);
         if is_buried {
             log::debug!("{} is dead: {}", self.jobs[r].id, reason.name());
-            self.deaths.count(reason);
+            self.deaths.count(&lived_in, reason);
         }
         is_buried
     }

@@ -9,6 +9,7 @@ use crate::proto::attributes::Attributes;
 use crate::proto::priority::Priority;
 
 use super::Engine;
+use super::dead::DeathCounts;
 use super::jobs::{JobRef, rank_of};
 use super::queue::{Pause, Queue, QueueEntry, QueueRef, Traffic};
 use super::waits::WaitHistogram;
@@ -39,6 +40,8 @@ pub struct QueueReport<'a> {
     pub pause: Pause,
     /// Only where waits are counted, and once a client got a job.
     pub waits: Option<&'a WaitHistogram>,
+    /// Jobs that lived in it and died on this node.
+    pub deaths: DeathCounts,
 }
 
 /// The jobs of one priority in a queue.
@@ -139,6 +142,7 @@ impl Engine {
             import_rate: queue.imports.rate(now.mono),
             pause: queue.pause,
             waits: queue.waits.as_deref(),
+            deaths: self.deaths.of_queue(&entry.name),
         }
     }
 

@@ -41,7 +41,7 @@ pub mod cluster;
 pub mod command;
 pub mod commands;
 pub mod config;
-mod dead;
+pub mod dead;
 pub mod delivery;
 mod endings;
 pub mod error;

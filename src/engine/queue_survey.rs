@@ -85,20 +85,21 @@ impl Engine {
         Outcome::Blocked
     }
 
-    /// What this node knows of a queue, if it has it.
+    /// What this node knows of a queue, if it has it, or jobs of it died here.
     fn queue_figures(&self, name: &[u8]) -> Option<QueueFigures> {
-        let q = self.queues.find(name)?;
-        let now = self.now.mono;
-        let counts = self.jobs.counts_of(q);
-        let queue = self.queues[q].live();
-        if queue.is_none() && counts.in_flight == 0 && counts.delayed == 0 {
-            return None;
-        }
+        let q = self.queues.find(name);
+        let counts = q.map(|q| self.jobs.counts_of(q)).unwrap_or_default();
         let mut figures = QueueFigures {
             in_flight: counts.in_flight.into(),
             delayed: counts.delayed.into(),
+            dead: self.deaths.of_queue(name).sum(),
             ..QueueFigures::default()
         };
+        let queue = q.and_then(|q| self.queues[q].live());
+        if queue.is_none() && figures == QueueFigures::default() {
+            return None;
+        }
+        let now = self.now.mono;
         if let Some(queue) = queue {
             figures.len = queue.jobs.len() as u64;
             figures.age_secs = now.ms_since(queue.created_at) / 1000;

@@ -55,7 +55,8 @@ pub(super) static COMMANDS: &[Command] = &[
             "Array of 10 names and values: name, len, age, idle, blocked, import-from, \
              import-rate, jobs-in, jobs-out, pause. With CLUSTER the sums of all nodes, as far as \
              they answer within 250 ms: name, len, age (the greatest), blocked, import-rate, \
-             jobs-in, jobs-out, in-flight (jobs that clients of a node have), delayed, nodes (how \
+             jobs-in, jobs-out, in-flight (jobs that clients of a node have), delayed, dead \
+             (jobs of the queue that died since a node started), nodes (how \
              many are summed up), silent (how many did not answer; C nodes never do). A null array \
              for a queue not known.",
         )],

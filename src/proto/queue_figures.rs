@@ -21,6 +21,8 @@ pub struct QueueFigures {
     pub in_flight: u64,
     /// Jobs that wait for a time of their own.
     pub delayed: u64,
+    /// Jobs of the queue that died on the node since it started.
+    pub dead: u64,
 }
 
 impl QueueFigures {
@@ -35,11 +37,12 @@ impl QueueFigures {
             jobs_out: self.jobs_out.saturating_add(other.jobs_out),
             in_flight: self.in_flight.saturating_add(other.in_flight),
             delayed: self.delayed.saturating_add(other.delayed),
+            dead: self.dead.saturating_add(other.dead),
         }
     }
 
     /// Names and values, in their order.
-    pub fn pairs(&self) -> [(&'static str, u64); 8] {
+    pub fn pairs(&self) -> [(&'static str, u64); 9] {
         [
             ("len", self.len),
             ("age", self.age_secs),
@@ -49,6 +52,7 @@ impl QueueFigures {
             ("jobs-out", self.jobs_out),
             ("in-flight", self.in_flight),
             ("delayed", self.delayed),
+            ("dead", self.dead),
         ]
     }
 
@@ -70,6 +74,7 @@ impl QueueFigures {
             jobs_out: next(),
             in_flight: next(),
             delayed: next(),
+            dead: next(),
         })
     }
 }
@@ -89,6 +94,7 @@ mod tests {
             jobs_out: 6,
             in_flight: 7,
             delayed: u64::MAX,
+            dead: 8,
         };
         let encoded = figures.encode();
         assert_eq!(QueueFigures::decode(&encoded), Some(figures));

@@ -250,6 +250,8 @@ fn dead_letters_are_counted_and_shown_with_their_reasons() {
     let shown = metrics(port);
     assert_eq!(sample(&shown, "disque_jobs_died_total{reason=\"nack\"}"), 1.0);
     assert_eq!(sample(&shown, "disque_jobs_died_total{reason=\"expired\"}"), 0.0);
+    let of_queue = "disque_queue_jobs_died_total{queue=\"other\",reason=\"nack\"}";
+    assert!(!shown.contains(of_queue), "queues without deaths have no such series");
     let dead = get(port, "/api/dead");
     for part in [
         "\"by_reason\":{\"max-deliveries\":0,\"nack\":1,\"expired\":0}",

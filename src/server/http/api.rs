@@ -14,6 +14,7 @@ use crate::base::ids::JobId;
 use crate::base::memory;
 use crate::base::number;
 use crate::engine::More;
+use crate::engine::dead::DeathCounts;
 use crate::engine::figures::{JobFigures, QueueVisit};
 use crate::engine::waits::{WAIT_BOUNDS_MS, WaitHistogram};
 use crate::proto::bus::{Abilities, NodeFlags};
@@ -98,7 +99,7 @@ pub fn overview(server: &Server, _: &HttpRequest) -> HttpAnswer {
             row.number("per_second", server.stats.commands_per_sec());
         });
         object.number("jobs", server.engine.job_count() as u64);
-        object.object("dead", |row| write_deaths(server, row));
+        object.object("dead", |row| write_deaths(&server.engine.deaths().all(), row));
         object.object("file", |row| {
             let aof = server.persistence.aof();
             let figures = aof.figures(server.clock.now.mono);
@@ -237,6 +238,7 @@ fn write_queue(object: &mut Object<'_>, row: &ShownQueue) {
     object.number("jobs_out", row.jobs_out);
     object.number("import_rate", row.import_rate);
     object.text("paused", row.pause.name());
+    object.object("died", |deaths| write_deaths(&row.deaths, deaths));
 }
 
 /// GET /api/queue?name=NAME -> one queue, with its first jobs. One that is not there is empty:
@@ -303,7 +305,7 @@ impl Parts for DeadList {
     fn write_some(&mut self, server: &Server, out: &mut Vec<u8>) -> More {
         if self.stage == DeadStage::Head {
             let mut object = begin(server, out);
-            object.object("by_reason", |row| write_deaths(server, row));
+            object.object("by_reason", |row| write_deaths(&server.engine.deaths().all(), row));
             object.key("jobs").push(b'[');
             self.stage = DeadStage::Queues;
         }
@@ -332,8 +334,8 @@ impl Parts for DeadList {
     }
 }
 
-fn write_deaths(server: &Server, object: &mut Object<'_>) {
-    for (reason, count) in server.engine.deaths().iter() {
+fn write_deaths(deaths: &DeathCounts, object: &mut Object<'_>) {
+    for (reason, count) in deaths.iter() {
         object.number(reason.name(), count);
     }
 }

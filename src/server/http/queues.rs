@@ -8,6 +8,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::engine::More;
+use crate::engine::dead::DeathCounts;
 use crate::engine::figures::{PriorityFigures, QueueReport, QueueVisit};
 use crate::engine::queue::Pause;
 use crate::engine::queue::Traffic;
@@ -70,6 +71,7 @@ pub struct ShownQueue {
     pub import_rate: u64,
     pub pause: Pause,
     pub waits: WaitHistogram,
+    pub deaths: DeathCounts,
 }
 
 impl ShownQueue {
@@ -88,6 +90,7 @@ impl ShownQueue {
             import_rate: queue.import_rate,
             pause: queue.pause,
             waits: queue.waits.copied().unwrap_or_default(),
+            deaths: queue.deaths,
         }
     }
 }

@@ -156,7 +156,7 @@ pub static FAMILIES: &[MetricRow<Server>] = &[
         }
     }),
     counter("disque_jobs_died", "Jobs that died on this node, by reason.", |server, samples| {
-        for (reason, count) in server.engine.deaths().iter() {
+        for (reason, count) in server.engine.deaths().all().iter() {
             samples.with(&[("reason", reason.name())], count);
         }
     }),

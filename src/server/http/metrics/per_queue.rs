@@ -83,6 +83,17 @@ pub static FAMILIES: &[MetricRow<LabelledQueue>] = &[
         samples.with(&[("queue", &it.label), ("direction", "in")], pause.is_in().into());
         samples.with(&[("queue", &it.label), ("direction", "out")], pause.is_out().into());
     }),
+    counter(
+        "disque_queue_jobs_died",
+        "Jobs of the queue that died on this node, by reason; of queues of which some did.",
+        |it, samples| {
+            if it.queue.deaths.sum() > 0 {
+                for (reason, count) in it.queue.deaths.iter() {
+                    samples.with(&[("queue", &it.label), ("reason", reason.name())], count);
+                }
+            }
+        },
+    ),
     histogram(
         "disque_queue_wait_seconds",
         "How long jobs waited in the queue on this node before a client got them.",
