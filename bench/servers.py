@@ -62,13 +62,11 @@ class Node:
 
     def ask(self, *words):
         """Sends one command and returns its reply as a Python value."""
-        with socket.create_connection(("127.0.0.1", self.port), 60) as link:
-            arguments = [str(word).encode() for word in words]
-            link.sendall(b"*%d\r\n" % len(arguments))
-            for argument in arguments:
-                link.sendall(b"$%d\r\n%s\r\n" % (len(argument), argument))
-            with link.makefile("rb") as replies:
-                return read_reply(replies)
+        with self.connect() as client:
+            return client.ask(*words)
+
+    def connect(self):
+        return Client(self.port)
 
     def stop(self):
         if self in running:
@@ -125,6 +123,28 @@ class Node:
                     if line.startswith("voluntary_ctxt_switches:"):
                         total += int(line.split()[1])
         return total
+
+
+class Client:
+    """A connection for many commands."""
+
+    def __init__(self, port):
+        self.link = socket.create_connection(("127.0.0.1", port), 60)
+        self.replies = self.link.makefile("rb")
+
+    def ask(self, *words):
+        """Sends one command and returns its reply as a Python value."""
+        arguments = [str(word).encode() for word in words]
+        parts = [b"$%d\r\n%s\r\n" % (len(argument), argument) for argument in arguments]
+        self.link.sendall(b"*%d\r\n%s" % (len(arguments), b"".join(parts)))
+        return read_reply(self.replies)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.replies.close()
+        self.link.close()
 
 
 class ServerError(Exception):

@@ -186,7 +186,120 @@ def cluster(scale):
             {"disque": "-w federation -c 10 --producers 5 --rate 200 --seconds 5"},
             nodes=2,
         ),
+        urgent(200),
+        given_back(max(5, round(60 * scale))),
+        waiters(10_000),
     ]
+
+
+def urgent(count):
+    """Urgent jobs on a node without consumers, while those of another have bulk work."""
+    bulk = 200_000
+
+    def run(bench, contestant):
+        took_us = []
+        with bench.servers(contestant, 2) as group:
+            bench.load(contestant, group[1:], f"-P 16 -n {bulk} -w add")
+            is_over = threading.Event()
+
+            def consume():
+                with group[1].connect() as client:
+                    while not is_over.is_set():
+                        [[_, job_id, body]] = client.ask("GETJOB", "FROM", "q")
+                        if body.startswith("urgent "):
+                            took_us.append((time.monotonic() - float(body.split()[1])) * 1e6)
+                        client.ask("ACKJOB", job_id)
+
+            consumer = threading.Thread(target=consume)
+            consumer.start()
+            with group[0].connect() as producer:
+                for _ in range(count):
+                    body = f"urgent {time.monotonic()}"
+                    producer.ask("ADDJOB", "q", body, 0, "REPLICATE", 1, "PRIORITY", 1)
+                    time.sleep(0.03)
+                deadline = time.monotonic() + 5
+                while len(took_us) < count and time.monotonic() < deadline:
+                    time.sleep(0.05)
+            is_over.set()
+            consumer.join()
+        if len(took_us) < count:
+            raise ServerError(f"{len(took_us)} of {count} urgent jobs came")
+        took_us.sort()
+        return [took_us[count // 2], took_us[count * 99 // 100]]
+
+    figures = [
+        Figure("urgent job on A, consumer with bulk work on B, p50", "us"),
+        Figure("the same, p99", "us", 50_000, "value"),
+    ]
+    return Work(figures, ("ours",), run)
+
+
+def given_back(secs):
+    """Consumers on three nodes give back whatever they get."""
+    jobs = 1000
+
+    def run(bench, contestant):
+        with bench.servers(contestant, 3) as group:
+            bench.load(contestant, group, f"-n {jobs} --replicate 3 -w add")
+            sent = lambda: sum(
+                int(line.split(":")[1])
+                for node in group
+                for line in node.ask("CLUSTER", "INFO").split("\r\n")
+                if line.startswith("cluster_stats_messages_sent:")
+            )
+            before = [node.cpu_secs() for node in group], sent()
+            resident = [node.resident_bytes() for node in group]
+            ends_at = time.monotonic() + secs
+            counts = []
+
+            def give_back(node):
+                with node.connect() as client:
+                    count = 0
+                    while time.monotonic() < ends_at:
+                        for _, job_id, _ in client.ask("GETJOB", "TIMEOUT", 100, "FROM", "q") or ():
+                            count += client.ask("NACK", job_id)
+                    counts.append(count)
+
+            threads = [threading.Thread(target=give_back, args=(node,)) for node in group]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            cpu_secs = sum(node.cpu_secs() for node in group) - sum(before[0])
+            grown = max(node.resident_bytes() - was for node, was in zip(group, resident))
+            messages = sent() - before[1]
+            nacks = max(1, sum(counts))
+        return [nacks / secs, cpu_secs * 1e6 / nacks, messages / nacks, grown / 1024]
+
+    title = f"three nodes, {jobs:,} jobs on each, all given back for {secs} s"
+    figures = [
+        Figure(f"{title}: NACKs", "/s"),
+        Figure("the same, CPU a NACK, all nodes", "us"),
+        Figure("the same, messages a NACK", ""),
+        Figure("the same, memory that a node gained", "KiB", 4096, "value"),
+    ]
+    return Work(figures, ("ours", "c"), run)
+
+
+def waiters(count):
+    """Clients that wait for the end of a job, while nothing ends."""
+    secs = 5
+
+    def run(bench, contestant):
+        words = ("--maxclients", str(count + 100))
+        with bench.servers(contestant, words=words) as group, contextlib.ExitStack() as clients:
+            job_id = group[0].ask("ADDJOB", "q", "body", 0)
+            request = b"*4\r\n$7\r\nWAITJOB\r\n$7\r\nTIMEOUT\r\n$6\r\n600000\r\n$40\r\n%s\r\n"
+            for _ in range(count):
+                clients.enter_context(group[0].connect()).link.sendall(request % job_id.encode())
+            while f"blocked_clients:{count}" not in group[0].ask("INFO", "clients"):
+                time.sleep(0.05)
+            before = group[0].cpu_secs()
+            time.sleep(secs)
+            return [(group[0].cpu_secs() - before) / secs * 100]
+
+    figure = Figure(f"CPU of a server with {count:,} clients in WAITJOB", "%", 2, "value")
+    return Work([figure], ("ours",), run)
 
 
 def memory(scale):
