@@ -142,6 +142,33 @@ install: all ## Install binaries, configuration and documents under PREFIX; SERV
 	test -z "$(SERVICE_USER)" || chown "$(SERVICE_USER):" "$(DESTDIR)$(DATADIR)" "$(DESTDIR)$(SYSCONFDIR)/disque.conf"
 	$(INSTALL) -m 644 README.md CHANGELOG.md LICENSE conf/disque.conf "$(DESTDIR)$(DOCDIR)"
 
+# Where packages and releases are put.
+OUTPUT ?= $(CARGO_TARGET_DIR)/packages
+
+.PHONY: deb
+deb: all ## Build a Debian package into target/packages
+	mkdir -p "$(OUTPUT)"
+	conf/debian/build "$(CARGO_TARGET_DIR)/release" "$(OUTPUT)"
+
+# Paths of the machine are left out, so that two machines with the same tools make the same bytes.
+.PHONY: dist
+dist: ## Build a release into target/packages: archives, bill of materials, checksums
+	mkdir -p "$(OUTPUT)"
+	CARGO_INCREMENTAL=0 CARGO_TARGET_DIR="$(CARGO_TARGET_DIR)/dist" \
+	RUSTFLAGS="--remap-path-prefix=$(CURDIR)=/source --remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=/cargo" \
+		$(CARGO) build $(BUILD) --bins
+	conf/dist/build "$(CARGO_TARGET_DIR)/dist/release" "$(OUTPUT)"
+
+.PHONY: container
+container: ## Build the image of a container, with docker or CONTAINER=podman
+	$(CONTAINER) build -f conf/container/Dockerfile -t disque:$$(sed -n 's/^version = "\(.*\)"$$/\1/p' Cargo.toml | head -n 1) .
+
+CONTAINER ?= docker
+
+.PHONY: test-packages
+test-packages: all ## Test units, packages, the container's entry, Kubernetes manifests and releases
+	tests/clients/run --only packages $(SERVER)
+
 .PHONY: uninstall
 uninstall: ## Remove what install put there, but for the configuration
 	for name in $(BINARIES); do rm -f "$(DESTDIR)$(BINDIR)/$$name"; done
