@@ -20,6 +20,7 @@ pub mod cluster;
 pub mod condition;
 pub mod config_all;
 pub mod connection;
+pub mod dead;
 pub mod failure;
 pub mod help;
 pub mod info;

@@ -106,7 +106,8 @@ impl Survey {
     }
 }
 
-fn matches(pattern: &[u8], name: &[u8]) -> bool {
+/// Whether a pattern means a queue.
+pub(super) fn matches(pattern: &[u8], name: &[u8]) -> bool {
     // A name with brackets is no pattern for itself, and is meant all the same.
     pattern == name || glob::matches(pattern, name, Case::Sensitive)
 }
@@ -137,7 +138,7 @@ pub fn jobs_queued(connection: &mut ServerConnection) -> Result<u64, Failure> {
 }
 
 /// Asks one node for the names of all its queues, in order.
-fn queue_names(connection: &mut ServerConnection) -> Result<Vec<Vec<u8>>, Failure> {
+pub(super) fn queue_names(connection: &mut ServerConnection) -> Result<Vec<Vec<u8>>, Failure> {
     let mut names: Vec<Vec<u8>> = Vec::new();
     let mut taken = 0;
     let mut cursor = b"0".to_vec();
@@ -235,7 +236,7 @@ fn stat_numbers(fields: &[Value]) -> QueueNumbers {
 }
 
 /// Finds the value that follows a name in a flat list of both.
-fn value_of<'a>(fields: &'a [Value], name: &str) -> Option<&'a Value> {
+pub(super) fn value_of<'a>(fields: &'a [Value], name: &str) -> Option<&'a Value> {
     fields.chunks_exact(2).find_map(|pair| match &pair[0] {
         Value::Bulk(found) if found == name.as_bytes() => Some(&pair[1]),
         _ => None,
@@ -253,7 +254,7 @@ fn first_id(peeked: &Value) -> Option<Vec<u8>> {
 }
 
 /// Reads the node's own clock, by which its jobs were dated.
-fn node_clock_ms(connection: &mut ServerConnection) -> Result<u64, Failure> {
+pub(super) fn node_clock_ms(connection: &mut ServerConnection) -> Result<u64, Failure> {
     let reply = connection.call(&["TIME"])?;
     let number = |value: &Value| -> Option<u64> {
         match value {

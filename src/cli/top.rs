@@ -1,4 +1,4 @@
-//! `top`: the queues of the cluster, or its nodes, again and again.
+//! `top`: the queues of the cluster, its nodes, or its dead letters, again and again.
 //!
 //! In a terminal keys choose what is shown and in which order; see [`KEYS`]. Elsewhere, and for
 //! programs, it is the queues, the longest first.
@@ -12,15 +12,15 @@ use super::options::{CliOptions, Repeat};
 use super::output::PrintForm;
 use super::queues::{self, QueueRow, SURVEY_EVERY};
 use super::survey::Survey;
-use super::table::counted;
+use super::table::{TextTable, counted};
 use super::terminal::{self, CLEAR_SCREEN, Keys};
-use super::{nodes, roster, wait};
+use super::{dead, nodes, roster, wait};
 
 /// Lines around the rows: summary, empty line, heading, what was cut off, and one for the
 /// cursor.
 const LINES_AROUND: usize = 5;
 /// What the keys do, as the last line of a page.
-const KEYS: &str = "1 queues  2 nodes  s next order  p pause  q quit";
+const KEYS: &str = "1 queues  2 nodes  3 dead  s next order  p pause  q quit";
 const ESCAPE: u8 = 0x1b;
 
 /// What is shown.
@@ -28,6 +28,7 @@ const ESCAPE: u8 = 0x1b;
 enum TopView {
     Queues,
     Nodes,
+    Dead,
 }
 
 /// In which order queues are shown.
@@ -88,6 +89,7 @@ impl TopChoice {
         match key {
             b'1' => Self { view: TopView::Queues, ..self },
             b'2' => Self { view: TopView::Nodes, ..self },
+            b'3' => Self { view: TopView::Dead, ..self },
             b's' => Self { order: self.order.next(), view: TopView::Queues, ..self },
             b'p' | b' ' => Self { is_paused: !self.is_paused, ..self },
             b'q' | ESCAPE => Self { is_over: true, ..self },
@@ -145,7 +147,10 @@ fn show_pages(options: &CliOptions, keys: Option<&Keys>) -> Result<u8, Failure> 
                 choice.order.sort(&mut rows);
                 let mut page = match choice.view {
                     TopView::Queues => queue_page(&rows, &after, keys.is_some()),
-                    TopView::Nodes => node_page(options)?,
+                    TopView::Nodes => other_page(roster::take(options), "node")?,
+                    TopView::Dead => {
+                        other_page(dead::take(options, patterns), "dead-letter queue")?
+                    }
                 };
                 if keys.is_some() {
                     let _infallible = write!(page, "{KEYS}; by {}", choice.order.name());
@@ -228,13 +233,17 @@ fn queue_page(rows: &[QueueRow], survey: &Survey, has_keys: bool) -> String {
     page
 }
 
-fn node_page(options: &CliOptions) -> Result<String, Failure> {
-    let (table, left_out) = match roster::take(options) {
+/// A page of a table, and of nodes that could not be asked.
+fn other_page(
+    taken: Result<(TextTable, Vec<(String, String)>), Failure>,
+    noun: &str,
+) -> Result<String, Failure> {
+    let (table, left_out) = match taken {
         Ok(taken) => taken,
         Err(failure @ Failure::Interrupted) => return Err(failure),
         Err(failure) => return Ok(format!("{failure}\n")),
     };
-    let mut page = counted(table.rows.len() as u64, "node");
+    let mut page = counted(table.rows.len() as u64, noun);
     for (node, reason) in &left_out {
         let _infallible = write!(page, "; without node {node}: {reason}");
     }
@@ -255,6 +264,7 @@ mod tests {
     #[test]
     fn keys_choose_view_and_order() {
         assert_eq!(with_keys("2"), TopChoice { view: TopView::Nodes, ..TopChoice::FIRST });
+        assert_eq!(with_keys("3"), TopChoice { view: TopView::Dead, ..TopChoice::FIRST });
         assert_eq!(with_keys("2s"), TopChoice { order: TopOrder::Oldest, ..TopChoice::FIRST });
         assert_eq!(with_keys("sssss2 1 x"), TopChoice::FIRST);
         assert!(with_keys("p").is_paused && !with_keys("p ").is_paused);

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use super::failure::Failure;
 use super::options::CliOptions;
-use super::{cluster, config_all, queues, roster, top};
+use super::{cluster, config_all, dead, queues, roster, top};
 
 /// A verb of the tool.
 pub struct Verb {
@@ -36,6 +36,12 @@ pub static VERBS: &[Verb] = &[
         syntax: "",
         summary: "The nodes of the cluster: version, state, memory, jobs, clients",
         run: roster::run,
+    },
+    Verb {
+        name: "dead",
+        syntax: "[<pattern> ...]",
+        summary: "The queues that hold dead letters, and what these died of",
+        run: dead::run,
     },
     Verb {
         name: "config-all",

@@ -149,6 +149,26 @@ fn two_servers_with_one_nodes_conf_are_told_apart() {
 }
 
 #[test]
+fn dead_letters_are_found_on_all_nodes_with_what_they_died_of() {
+    let (nodes, _) = three_nodes();
+    for node in &nodes {
+        let (id, _, _) = told_by(client(node.port(), "addjob mail body 5000 replicate 1"));
+        let (got, _, _) = told_by(client(node.port(), "getjob from mail"));
+        assert!(got.contains(id.trim()), "{got}");
+        let line = format!("nack {} dead reason full", id.trim());
+        assert_eq!(told_by(client(node.port(), &line)).2, 0);
+    }
+    told_by(client(nodes[0].port(), "addjob other body 0 replicate 1"));
+    let (stdout, stderr, status) = told_by(client(nodes[1].port(), "--json dead"));
+    assert_eq!((stderr.as_str(), status), ("", 0));
+    let letters = "[{\"queue\":\"mail.dead\",\"letters\":3,\"lived_in\":[\"mail\"],\
+                   \"reasons\":[\"nack 3\"],\"last_death_secs\":";
+    assert!(stdout.starts_with(letters) && stdout.ends_with("}]\n"), "{stdout}");
+    let (stdout, _, status) = told_by(client(nodes[1].port(), "--json dead other*"));
+    assert_eq!((stdout.as_str(), status), ("[]\n", 0));
+}
+
+#[test]
 fn queues_and_top_add_up_what_all_nodes_hold() {
     let (nodes, _) = three_nodes();
     for node in &nodes {
