@@ -229,7 +229,7 @@ fn top_says_what_does_not_fit_the_screen() {
     assert_eq!(lines.len(), 21, "{page}");
     assert!(lines[1].starts_with("queue-00 "), "{page}");
     assert_eq!(lines[19], "... and 49 more queues with 49 jobs: `qu");
-    assert_eq!(lines[20], "1 queues  2 nodes  s next order  p pause");
+    assert_eq!(lines[20], "1 queues  2 nodes  3 dead  s next order ");
     assert!(lines.iter().all(|line| line.chars().count() <= 40), "{page}");
     terminal.type_keys("\x03");
     assert_eq!(terminal.wait_for_end().0, Some(0));
