@@ -49,6 +49,13 @@ pub struct LinkId {
     pub generation: u32,
 }
 
+impl ClientId {
+    /// The number by which clients and operators know it (CLIENT ID), as far as 32 bits have it.
+    pub fn number(self) -> u64 {
+        u64::from(self.generation) + 1
+    }
+}
+
 impl NodeId {
     /// An ID of 40 hex digits from 20 random bytes.
     pub fn from_random(random: [u8; 20]) -> Self {

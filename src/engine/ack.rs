@@ -17,16 +17,17 @@
 //! [`super::ack_only`], and sends SETACK of 0 holders to everybody: who knows the job knows more
 //! holders than that, and takes over.
 
-use crate::base::ids::JobId;
+use crate::base::ids::{ClientId, JobId};
 use crate::base::time::MonoMs;
 use crate::proto::bus::{Abilities, Message, MessageFlags};
 
 use super::Engine;
 use super::ack_only::AckOnlyJob;
 use super::endings::JobEnding;
-use super::jobs::{EXPIRE_GRACE_MS, JobRef, JobState};
+use super::jobs::{EXPIRE_GRACE_MS, JobFlags, JobRef, JobState};
 use super::node_set::{ME, NodeRef};
 use super::replication::Kept;
+use super::trace::{By, Event, Gone};
 
 /// Waits between attempts to collect. C: JOB_GC_RETRY_MIN_PERIOD, JOB_GC_RETRY_MAX_PERIOD.
 const COLLECT_AGAIN_MIN_MS: u64 = 1000;
@@ -63,9 +64,10 @@ impl Engine {
     }
 
     /// ACKJOB for one job.
-    pub(super) fn ack(&mut self, id: &JobId) -> NewlyAcked {
+    pub(super) fn ack(&mut self, id: &JobId, client: ClientId) -> NewlyAcked {
         let Some(r) = self.jobs.find(id) else {
             if !self.ack_only.contains(id) {
+                self.trace_unknown(id, JobFlags::default(), Event::Acked(By::Client(client)));
                 self.keep_ack(id);
             } else {
                 self.collect_ack_only(id);
@@ -76,13 +78,14 @@ impl Engine {
             self.collect(r);
             return NewlyAcked::No;
         }
+        self.trace(r, || Event::Acked(By::Client(client)));
         if self.end_wait_by_ack(r) == Kept::No {
             // It was on its way to other nodes, which need the ack.
             self.keep_ack(id);
         } else if self.is_acked_everywhere(r) {
             log::debug!("collected {id}: no other node may have it");
             self.note_ending(r, self.ending_by_ack(r));
-            self.unregister(r);
+            self.unregister(r, Gone::Collected);
         } else {
             self.acknowledge(r);
             self.collect(r);
@@ -91,10 +94,11 @@ impl Engine {
     }
 
     /// QPURGE for one queued job: it is acknowledged, and able nodes learn why.
-    pub(super) fn purge(&mut self, r: JobRef) -> NewlyAcked {
+    pub(super) fn purge(&mut self, r: JobRef, client: ClientId) -> NewlyAcked {
         let id = self.jobs[r].id;
+        self.trace(r, || Event::Purged(By::Client(client)));
         self.jobs.note_purged(r);
-        self.ack(&id)
+        self.ack(&id, client)
     }
 
     /// Keeps an ack of a job that is not known here.
@@ -149,7 +153,7 @@ impl Engine {
         self.jobs.count_gc_attempt(r);
         if self.is_acked_everywhere(r) {
             log::debug!("collected {}: acked by all holders", self.jobs[r].id);
-            self.unregister(r);
+            self.unregister(r, Gone::Collected);
             return Kept::No;
         }
         self.jobs.add_ack(r, ME);
@@ -246,10 +250,12 @@ impl Engine {
         let newly = if self.jobs[r].is_acked() {
             NewlyAcked::No
         } else {
+            self.trace(r, || Event::Acked(By::Node(from)));
             if self.end_wait_by_ack(r) == Kept::No {
                 return;
             }
             if flags.contains(MessageFlags::PURGED) {
+                self.trace(r, || Event::Purged(By::Node(from)));
                 self.jobs.note_purged(r);
             }
             self.acknowledge(r);
@@ -322,7 +328,7 @@ impl Engine {
         if self.jobs.is_collecting(r) && self.is_acked_everywhere(r) {
             log::debug!("collected {id}: acked by all holders");
             self.tell_holders(r, MessageFlags::NONE, &Message::DelJob(id));
-            self.unregister(r);
+            self.unregister(r, Gone::Collected);
         }
     }
 
@@ -344,7 +350,7 @@ impl Engine {
         if let Some(r) = self.jobs.find(id) {
             self.tell_holders(r, MessageFlags::NONE, &Message::DelJob(*id));
             self.note_ending(r, JobEnding::Deleted);
-            self.unregister(r);
+            self.unregister(r, Gone::Deleted);
             return Removed::Yes;
         }
         let removed = self.ack_only.remove(id);
@@ -353,11 +359,11 @@ impl Engine {
     }
 
     /// Drops a job here and nowhere else, for DELJOB the command and the message.
-    pub(super) fn delete(&mut self, id: &JobId) -> Removed {
+    pub(super) fn delete(&mut self, id: &JobId, gone: Gone) -> Removed {
         match self.jobs.find(id) {
             Some(r) => {
                 self.note_ending(r, JobEnding::Deleted);
-                self.unregister(r);
+                self.unregister(r, gone);
                 Removed::Yes
             }
             None => self.ack_only.remove(id),

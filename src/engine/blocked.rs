@@ -15,8 +15,8 @@
 //! later. Until then it is among waiters although it does not wait, and is passed over there.
 //!
 //! A wait ends well in [`super::delivery`] (a job came), [`super::replication`] (the
-//! copies are there), [`super::endings`] (jobs ended) or [`super::queue_survey`] (all nodes
-//! answered). Here it ends otherwise: the time is over, the client hung up, the
+//! copies are there), [`super::endings`] (jobs ended), [`super::queue_survey`] or
+//! [`super::trace`] (all nodes answered). Here it ends otherwise: the time is over, the client hung up, the
 //! queues were flushed, or this node leaves the cluster.
 
 use core::ops::Bound;
@@ -36,6 +36,7 @@ use super::jobs::JobRef;
 use super::need_jobs::{Asking, Need};
 use super::queue::QueueRef;
 use super::queue_survey::QueueSurvey;
+use super::trace::{Refusal, TraceSurvey};
 use super::{Engine, More};
 
 /// Queues with waiting clients for which other nodes are asked each time, and clients that a
@@ -55,6 +56,8 @@ pub enum Wait {
     Ends(Box<EndsWait>),
     /// What other nodes know of a queue.
     Survey(Box<QueueSurvey>),
+    /// What other nodes know of the life of a job.
+    Trace(Box<TraceSurvey>),
 }
 
 /// A GETJOB that found nothing.
@@ -112,7 +115,7 @@ pub struct Blocked {
     visits_due: usize,
     /// Waits that are over, with the queues that are still to be left.
     leaving: VecDeque<JobsWait>,
-    /// Who waits for what other nodes know of a queue.
+    /// Who waits for what other nodes know of a queue, or of a job.
     surveys: BTreeSet<ClientId>,
 }
 
@@ -138,7 +141,7 @@ impl Blocked {
         }
         match &wait {
             Wait::Jobs(wait) => self.waited_for.extend(&wait.queues),
-            Wait::Survey(_) => _ = self.surveys.insert(client),
+            Wait::Survey(_) | Wait::Trace(_) => _ = self.surveys.insert(client),
             Wait::Copies(_) | Wait::Ends(_) => {}
         }
         let earlier = self.waits.insert(client, (wait, deadline));
@@ -158,7 +161,7 @@ impl Blocked {
         let (wait, deadline) = self.waits.remove(&client)?;
         let was_there = self.deadlines.remove(&(deadline, client));
         assert_eq!(was_there, deadline != MonoMs::NEVER, "one deadline a wait that has one");
-        if matches!(wait, Wait::Survey(_)) {
+        if matches!(wait, Wait::Survey(_) | Wait::Trace(_)) {
             self.surveys.remove(&client);
         }
         Some(wait)
@@ -181,7 +184,7 @@ impl Blocked {
     pub fn lease_secs(&self, client: ClientId) -> Option<u32> {
         match self.wait(client)? {
             Wait::Jobs(wait) => wait.lease_secs,
-            Wait::Copies(_) | Wait::Ends(_) | Wait::Survey(_) => None,
+            _ => None,
         }
     }
 
@@ -201,7 +204,7 @@ impl Blocked {
         })
     }
 
-    /// The clients that wait for what other nodes know of a queue.
+    /// The clients that wait for what other nodes know of a queue, or of a job.
     pub(super) fn surveying(&self) -> Vec<ClientId> {
         self.surveys.iter().copied().collect()
     }
@@ -210,6 +213,14 @@ impl Blocked {
     pub(super) fn survey(&mut self, client: ClientId) -> Option<&mut QueueSurvey> {
         match self.waits.get_mut(&client) {
             Some((Wait::Survey(survey), _)) => Some(survey),
+            _ => None,
+        }
+    }
+
+    /// The same for the life of a job.
+    pub(super) fn trace_survey(&mut self, client: ClientId) -> Option<&mut TraceSurvey> {
+        match self.waits.get_mut(&client) {
+            Some((Wait::Trace(survey), _)) => Some(survey),
             _ => None,
         }
     }
@@ -229,7 +240,7 @@ impl Blocked {
         let (&client, (wait, _)) = self.waits.range((after, Bound::Unbounded)).next()?;
         let order = match wait {
             Wait::Jobs(wait) => Some(wait.order),
-            Wait::Copies(_) | Wait::Ends(_) | Wait::Survey(_) => None,
+            _ => None,
         };
         Some((client, order))
     }
@@ -330,9 +341,9 @@ impl Engine {
         self.long_commands.remove(&client);
         match self.blocked.end(client) {
             Some(Wait::Jobs(wait)) => self.leave_queues(wait),
-            Some(Wait::Copies(r)) => self.abandon_replication(r),
+            Some(Wait::Copies(r)) => self.abandon_replication(r, Refusal::ClientGone),
             Some(Wait::Ends(wait)) => self.leave_ends(*wait),
-            Some(Wait::Survey(_)) | None => {}
+            Some(Wait::Survey(_) | Wait::Trace(_)) | None => {}
         }
     }
 
@@ -386,7 +397,7 @@ impl Engine {
             Some(Wait::Copies(r)) => {
                 let resp = self.jobs.copy_wait(r).map_or(Resp::V2, |waiting| waiting.resp);
                 self.reply_error(client, resp, error.unwrap_or(&CommandError::ReplicationTimeout));
-                self.abandon_replication(r);
+                self.abandon_replication(r, Refusal::Timeout);
             }
             Some(Wait::Ends(wait)) => {
                 match error {
@@ -398,6 +409,13 @@ impl Engine {
             Some(Wait::Survey(survey)) => match error {
                 Some(error) => self.reply_error(client, survey.resp, error),
                 None => survey.write(&mut self.reply(client, survey.resp)),
+            },
+            Some(Wait::Trace(survey)) => match error {
+                Some(error) => self.reply_error(client, survey.resp, error),
+                None => {
+                    let resp = survey.resp;
+                    survey.write(&mut self.reply(client, resp));
+                }
             },
             None => return,
         }

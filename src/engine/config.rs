@@ -6,6 +6,9 @@ use crate::proto::aof_record::SumPlace;
 
 use super::policy::{Policies, RetryFrom};
 
+/// Jobs whose traces are kept, unless an operator says otherwise.
+pub const TRACE_MAX_DEFAULT: usize = 10_000;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineConfig {
     /// The port clients connect to, as peers learn it.
@@ -22,6 +25,10 @@ pub struct EngineConfig {
     pub retry_from: RetryFrom,
     /// What peers learn instead of what sockets show. Directives: cluster-announce-*.
     pub announce: Announce,
+    /// One in so many jobs is traced, 0 for none. Directive: trace-sample.
+    pub trace_sample: u64,
+    /// Of so many jobs it is kept what happened to them. Directive: trace-max.
+    pub trace_max: usize,
     /// Directive: queue-policy.
     pub policies: Policies,
 }
@@ -57,6 +64,8 @@ impl Default for EngineConfig {
             eviction: Eviction::Acks,
             retry_from: RetryFrom::Queue,
             announce: Announce::default(),
+            trace_sample: 0,
+            trace_max: TRACE_MAX_DEFAULT,
             policies: Policies::default(),
         }
     }

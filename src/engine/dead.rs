@@ -34,6 +34,7 @@ use super::moves::{Move, Then};
 use super::node_set::{ME, NodeRef};
 use super::policy::PolicyWord;
 use super::records::expire_unix_secs;
+use super::trace::Event;
 
 /// What a dead queue is called by default: the job's queue, and this.
 const DEAD_QUEUE_SUFFIX: &[u8] = b".dead";
@@ -209,6 +210,7 @@ impl Engine {
         };
         let is_buried = self.move_job(r, &to);
         if is_buried {
+            self.trace(r, || Event::Dead(reason));
             log::debug!("{} is dead: {}", self.jobs[r].id, reason.name());
             self.deaths.count(&lived_in, reason);
         }

@@ -27,6 +27,7 @@
 //! An at-most-once job has one copy, which is queued once. It leaves the append only file
 //! before it leaves the server, lest a restart deliver it again.
 
+use crate::base::ids::ClientId;
 use crate::base::ranked::Ranked as _;
 use crate::base::time::MonoMs;
 use crate::proto::bus::{Abilities, Message, MessageFlags};
@@ -41,12 +42,13 @@ use super::need_jobs::Need;
 use super::node_set::NodeRef;
 use super::policy::RetryFrom;
 use super::queue::QueueRef;
+use super::trace::{Event, Gone};
 
 /// Whom a job is fetched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taker {
     /// A client, which may say for how long it is to have the job.
-    Client { lease_secs: Option<u32> },
+    Client { client: ClientId, lease_secs: Option<u32> },
     /// A node that the job is lent to, where a client waits for it.
     Node(NodeRef),
     /// A node that it is lent to because jobs there are worse. It may wait there.
@@ -64,19 +66,25 @@ impl Engine {
         self.with_jitter(at)
     }
 
-    /// Takes in a job that is new here, active.
-    pub(super) fn register(&mut self, new: NewJob) -> JobRef {
+    /// Takes in a job that is new here, active, and came by this event.
+    pub(super) fn register(&mut self, new: NewJob, came: impl FnOnce() -> Event) -> JobRef {
         self.queues.use_name(new.queue);
-        self.jobs.insert(new)
+        let r = self.jobs.insert(new);
+        self.begin_trace(r, came);
+        r
     }
 
     /// Takes in a job that is new here and queued at once. Holders are not sent QUEUED; those of
     /// a job that was restored at a start are asked about it later, see [`super::restored`].
-    pub(super) fn register_queued(&mut self, new: NewJob) -> JobRef {
+    pub(super) fn register_queued(&mut self, new: NewJob, came: impl FnOnce() -> Event) -> JobRef {
         self.queues.use_name(new.queue);
         let retry_at = self.retry_at(new.retry_secs);
         let r = self.jobs.insert_queued(new, retry_at);
+        self.begin_trace(r, came);
         self.insert_into_queue(r);
+        if self.jobs[r].is_traced() {
+            self.trace_first_queued(r);
+        }
         r
     }
 
@@ -87,8 +95,11 @@ impl Engine {
         if !job.may_be_queued() {
             return false;
         }
-        let (id, was_held) = (job.id, job.is_held());
-        let retry_at = self.retry_at(job.retry_secs);
+        let (id, was_held, retry_secs) = (job.id, job.is_held(), job.retry_secs);
+        if job.is_traced() {
+            self.trace_queued(r, nack);
+        }
+        let retry_at = self.retry_at(retry_secs);
         if self.jobs.queue(r, retry_at, nack) == Announced::No {
             if was_held {
                 self.tell_plain_of_end(r);
@@ -201,8 +212,9 @@ impl Engine {
         let queue = entry.live_mut().expect("a queued job's queue is live");
         queue.accessed_at = self.now.mono;
         queue.jobs_out += 1;
-        if matches!(taker, Taker::Client { .. }) {
+        if let Taker::Client { client, .. } = taker {
             queue.served_at = Some(self.now.mono);
+            self.trace(r, || Event::Fetched(client));
             if self.queued_times.is_some() {
                 self.note_waited(q, r);
             }
@@ -218,7 +230,7 @@ impl Engine {
         if may_count_anew
             && self.jobs[r].waited_long(self.now.mono)
             && (is_queued_anew || self.retry_from(q) == RetryFrom::Delivery)
-            && !matches!(taker, Taker::Client { lease_secs: Some(_) })
+            && !matches!(taker, Taker::Client { lease_secs: Some(_), .. })
         {
             self.deliver_anew(r, taker);
         } else {
@@ -227,7 +239,7 @@ impl Engine {
         if self.jobs[r].is_at_most_once() {
             self.note_ending(r, JobEnding::Delivered);
             self.log_deljob(r);
-        } else if let Taker::Client { lease_secs: Some(secs) } = taker {
+        } else if let Taker::Client { lease_secs: Some(secs), .. } = taker {
             self.lease(r, secs);
         }
     }
@@ -275,12 +287,13 @@ impl Engine {
     pub(super) fn fetch_for_client(
         &mut self,
         q: QueueRef,
+        client: ClientId,
         lease_secs: Option<u32>,
     ) -> Option<JobRef> {
         if self.queues[q].live()?.pause.is_out() {
             return None;
         }
-        self.fetch(q, Taker::Client { lease_secs })
+        self.fetch(q, Taker::Client { client, lease_secs })
     }
 
     /// Gives jobs to the clients that wait for them, first come first served.
@@ -301,7 +314,7 @@ impl Engine {
                 continue;
             }
             let lease_secs = self.blocked.lease_secs(client);
-            let Some(r) = self.fetch_for_client(q, lease_secs) else { break };
+            let Some(r) = self.fetch_for_client(q, client, lease_secs) else { break };
             let Some(Wait::Jobs(wait)) = self.blocked.end(client) else {
                 unreachable!("a waiter of a queue waits for jobs");
             };
@@ -353,7 +366,7 @@ impl Engine {
             if !self.outlives_its_end(r) {
                 log::debug!("expired {}", self.jobs[r].id);
                 self.note_ending(r, JobEnding::Expired);
-                self.unregister(r);
+                self.unregister(r, Gone::Expired);
             }
             return;
         }
@@ -382,7 +395,7 @@ impl Engine {
             self.postpone(r);
         } else if job.awaits_burial() {
             if !self.bury(r, DeathReason::Expired, Nack::No) {
-                self.unregister(r);
+                self.unregister(r, Gone::Expired);
             }
         } else if was_with_client
             && self.is_at_its_limit(r)
@@ -400,7 +413,7 @@ impl Engine {
 
     /// Ends a job here. A producer that waits for its copies gets an error, and the nodes
     /// that may have one drop it.
-    pub(super) fn unregister(&mut self, r: JobRef) {
+    pub(super) fn unregister(&mut self, r: JobRef, gone: Gone) {
         match self.jobs[r].state() {
             JobState::WaitRepl => {
                 let id = self.jobs[r].id;
@@ -418,12 +431,15 @@ impl Engine {
             JobState::Active if !self.jobs[r].is_spent() => self.log_deljob(r),
             JobState::Active | JobState::Acked => {}
         }
-        self.forget(r);
+        self.forget(r, gone);
     }
 
     /// Drops a job of which nothing outside has to know. It is in no queue.
-    pub(super) fn forget(&mut self, r: JobRef) -> Job {
+    pub(super) fn forget(&mut self, r: JobRef, gone: Gone) -> Job {
         let job = self.jobs.remove(r);
+        if job.is_traced() {
+            self.end_trace(&job.id, gone);
+        }
         self.queues.release_name(job.queue);
         self.note_gone(&job.id);
         job

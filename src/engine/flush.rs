@@ -11,6 +11,7 @@ use super::ack::Removed;
 use super::blocked::WaitOrder;
 use super::commands::LongCommand;
 use super::endings::JobEnding;
+use super::trace::Gone;
 use super::{Engine, More};
 
 /// How far a flush has come, and what was here when it began.
@@ -75,7 +76,7 @@ impl Engine {
             Stage::Jobs(slot) => match self.jobs.next_from(slot) {
                 Some(r) if r.slot() < flush.jobs_end => {
                     self.note_ending(r, JobEnding::Deleted);
-                    self.unregister(r);
+                    self.unregister(r, Gone::Deleted);
                     Some(Stage::Jobs(r.slot() + 1))
                 }
                 _ => Some(Stage::Queues(0)),

@@ -31,6 +31,7 @@ use super::Engine;
 use super::jobs::{HeldFor, JobRef, Nack};
 use super::messages::Postponed;
 use super::node_set::NodeRef;
+use super::trace::{By, Event};
 
 impl Engine {
     /// NACK with a delay: an active job waits for so many ms. An at-most-once job does not
@@ -71,6 +72,7 @@ impl Engine {
     }
 
     fn hold(&mut self, r: JobRef, ms: u64, why: HeldFor) {
+        self.trace(r, || Event::Held { why, ms });
         self.jobs.hold(r, self.now.mono.plus_ms(ms), why);
     }
 
@@ -137,6 +139,10 @@ impl Engine {
             return;
         }
         if !self.jobs[r].is_at_most_once() {
+            self.trace(r, || match why {
+                Postponed::Working => Event::Working(By::Node(from)),
+                Postponed::Queued => Event::HeldElsewhere(from),
+            });
             self.dequeue(r);
             if why == Postponed::Queued {
                 self.jobs.note_elsewhere(r);

@@ -18,6 +18,7 @@ impl Engine {
         self.blocked.check_invariants();
         self.ack_only.check_invariants();
         self.check_ends();
+        self.check_traces();
         let (users, queued) = self.check_jobs();
         self.queues.check_invariants(&users);
         self.check_queues(&queued);

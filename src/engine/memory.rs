@@ -18,6 +18,7 @@
 use super::Engine;
 use super::ack::Removed;
 use super::config::Eviction;
+use super::trace::Gone;
 
 /// Random picks that find nothing to evict, in a row, before an attempt gives up.
 const MISSES_MAX: usize = 11;
@@ -65,7 +66,7 @@ impl Engine {
         };
         let job = &self.jobs[r];
         if job.is_spent() || (acks_may_go && job.is_acked()) {
-            self.unregister(r);
+            self.unregister(r, Gone::Evicted);
             return true;
         }
         false

@@ -36,6 +36,7 @@ use super::jobs::{JobRef, JobState, Nack};
 use super::node_set::NodeRef;
 use super::queue::Pause;
 use super::replication::Confirm;
+use super::trace::{By, Event, Gone};
 
 /// The message by which another node postpones a job's next delivery here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +100,7 @@ impl Engine {
                 self.on_got_ack(from, *id, knows_job);
             }
             Message::DelJob(id) => {
-                self.delete(id);
+                self.delete_as_told(id);
             }
             Message::NeedJobs { queue, count } if flags.contains(MessageFlags::BETTER_ONLY) => {
                 self.on_ask_for_better(from, queue, *count);
@@ -116,6 +117,12 @@ impl Engine {
             Message::Fail(about) => self.on_fail(from, *about),
             Message::Ping(_) | Message::Pong(_) | Message::Meet(_) => {}
         }
+    }
+
+    /// DELJOB: another node has the job collected, or dropped.
+    fn delete_as_told(&mut self, id: &JobId) {
+        let is_acked = self.jobs.find(id).is_some_and(|r| self.jobs[r].is_acked());
+        self.delete(id, if is_acked { Gone::Collected } else { Gone::Deleted });
     }
 
     /// ENQUEUE: this node is to be the first that queues the job, after a delay.
@@ -201,6 +208,7 @@ impl Engine {
             return;
         }
         if why == Postponed::Working {
+            self.trace(r, || Event::Working(By::Node(from)));
             self.dequeue(r);
             self.postpone(r);
         } else {
@@ -211,6 +219,7 @@ impl Engine {
     /// Another node has a job queued, or had it when it said so: if it is queued here too, the
     /// node of the higher rank keeps it.
     pub(super) fn on_queued_elsewhere(&mut self, from: NodeRef, r: JobRef) {
+        self.trace(r, || Event::QueuedElsewhere(from));
         let id = self.jobs[r].id;
         if self.outranks_me(from, r) {
             // Differs from C, where a lent job may so leave all queues.

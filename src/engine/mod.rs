@@ -23,6 +23,7 @@
 //! | `attributes` | attributes that were lost on a job's way, and come back |
 //! | `moves` | jobs that go to another queue and stay what they are |
 //! | `queries`, `queue_survey` | questions to other nodes, and their answers |
+//! | [`trace`] | what happened to a job, here and on all nodes |
 //! | `endings` | how jobs ended, and who waits for that |
 //! | [`records`] | records for the append only file, and back |
 //! | [`cluster`], [`membership`] | nodes, links, gossip, failure detection; what they mean for jobs |
@@ -66,6 +67,7 @@ pub mod records;
 pub mod replication;
 pub mod restored;
 pub mod timer;
+pub mod trace;
 mod view;
 pub mod waits;
 pub mod your_jobs;
@@ -100,6 +102,7 @@ use queue::Queues;
 use records::Storage;
 use restored::Restored;
 use timer::{Timer, TimerTable};
+use trace::Traces;
 use waits::QueuedTimes;
 
 /// Idle queues are searched for among this many at a time.
@@ -138,6 +141,7 @@ pub struct Engine {
     endings: Endings,
     /// When nodes may be asked for attributes that were lost.
     ask_for_attributes_at: MonoMs,
+    traces: Traces,
     timers: TimerTable,
     long_commands: BTreeMap<ClientId, LongCommand>,
     /// Only where waits are counted.
@@ -178,6 +182,7 @@ impl Engine {
             offers: Offers::default(),
             endings: Endings::default(),
             ask_for_attributes_at: now.mono,
+            traces: Traces::default(),
             timers: TimerTable::new(now.mono),
             long_commands: BTreeMap::new(),
             queued_times: None,
@@ -280,6 +285,7 @@ impl Engine {
             engine.cluster.configure(&config);
             engine.policy_version += u64::from(engine.config.policies != config.policies);
             engine.config = config;
+            engine.limit_traces();
         });
     }
 

@@ -46,6 +46,7 @@ use super::jobs::{HeldFor, JobFlags, JobPlace, JobRef, JobState, Knows};
 use super::messages::Postponed;
 use super::node_set::{ME, NodeRef};
 use super::records::Storage;
+use super::trace::{Event, QueuedFor};
 use super::{Engine, More};
 
 /// The end of a job's TTL travels in seconds; one that differs by no more than this is the same.
@@ -103,6 +104,9 @@ impl Engine {
         let begins_anew = to.facts.is_some() || known.facts().is_some();
         let Some(attributes) = self.attributes_of_move(r, stamp, to.facts) else { return false };
         self.jobs.set_attributes(r, attributes);
+        if self.jobs[r].is_traced() {
+            self.trace_move(r, to.queue, None);
+        }
         let queue = self.queues.entry(to.queue);
         let job = &self.jobs[r];
         let place = JobPlace {
@@ -122,8 +126,11 @@ impl Engine {
                 let retry_at = self.retry_at(self.jobs[r].retry_secs);
                 self.jobs.queue_as_moved(r, retry_at);
                 self.insert_into_queue(r);
+                self.trace(r, || Event::Queued(QueuedFor::Move));
             }
             Then::IsHeld(secs) => {
+                let ms = u64::from(secs) * 1000;
+                self.trace(r, || Event::Held { why: HeldFor::Delay, ms });
                 let at = self.now.mono.plus_ms(u64::from(secs) * 1000);
                 if is_new {
                     self.jobs.wait_as_first(r, at);
@@ -269,7 +276,7 @@ impl Engine {
             stamp: self.jobs.move_stamp(r),
             is_queued: job.is_queued(),
             is_lease: job.held_for() == Some(HeldFor::Work),
-            flags: job.flags().0,
+            flags: self.jobs.flags_of_record(r).0,
             nacks: job.nack_count(),
             deliveries: job.delivery_count(),
             ttl_secs: u32::try_from(ttl_secs).unwrap_or(u32::MAX),
@@ -396,6 +403,9 @@ impl Engine {
         let begins_anew =
             attributes.as_attributes().find(Tag::FACTS).as_deref() != facts_before.as_deref();
         self.jobs.set_attributes(r, attributes);
+        if self.jobs[r].is_traced() {
+            self.trace_move(r, moved.queue, Some(from));
+        }
         let was_queued = self.jobs[r].is_queued();
         if was_queued {
             self.take_out_of_queue(r);

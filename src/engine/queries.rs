@@ -2,13 +2,13 @@
 //!
 //! A question goes to a node that announced [`Abilities::QUERY`], under a random token. The
 //! node answers under the same token, or not at all: then it is *silent* after a quarter of a
-//! second, and so is at once a node that is not able or has no link. Nobody waits for a
+//! second, or as long as the client says that asks, and so is at once a node that is not able or has no link. Nobody waits for a
 //! silent node, and what it answers later is ignored.
 //!
 //! What is asked and answered is a matter of its [`QueryKind`]; here it is bytes. A new kind
 //! has an arm in [`Engine::on_query`] and in [`Engine::on_answer`].
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::time::MonoMs;
 use crate::proto::bus::{Abilities, Message, MessageFlags, Query, QueryKind};
@@ -37,20 +37,30 @@ struct UnderWay {
     to: NodeRef,
     kind: QueryKind,
     payload: Box<[u8]>,
+    asked_at: MonoMs,
+    /// When the question is over.
+    ends_at: MonoMs,
+}
+
+/// A question that was answered.
+#[derive(Debug, PartialEq, Eq)]
+struct Answered {
+    payload: Box<[u8]>,
+    asked_at: MonoMs,
 }
 
 /// The questions under way.
 #[derive(Debug, Default)]
 pub struct Queries {
     by_token: BTreeMap<u64, UnderWay>,
-    /// When each of them is over, the first one first. Those that were answered are here too.
-    deadlines: VecDeque<(MonoMs, u64)>,
+    /// When each of them is over, the first one first.
+    deadlines: BTreeSet<(MonoMs, u64)>,
 }
 
 impl Queries {
     /// When the first question is over; not before `NEVER` when none is under way.
     pub fn next_at(&self) -> MonoMs {
-        self.deadlines.front().map_or(MonoMs::NEVER, |(at, _)| *at)
+        self.deadlines.first().map_or(MonoMs::NEVER, |(at, _)| *at)
     }
 
     /// Forgets a question whose time is over; tells whether there was one.
@@ -58,50 +68,73 @@ impl Queries {
         if self.next_at() > now {
             return false;
         }
-        if let Some((_, token)) = self.deadlines.pop_front() {
+        if let Some((_, token)) = self.deadlines.pop_first() {
             self.by_token.remove(&token);
         }
         true
     }
 
-    /// Whether a question to a node may begin; an equal one that is under way will do as well.
-    fn check(&self, to: NodeRef, kind: QueryKind, payload: &[u8]) -> Option<Asked> {
-        let to_node = || self.by_token.values().filter(|other| other.to == to);
-        if to_node().any(|other| other.kind == kind && *other.payload == *payload) {
-            Some(Asked::Yes)
-        } else if to_node().count() >= UNDER_WAY_MAX {
-            Some(Asked::TooMany)
-        } else {
-            None
+    /// Whether a question to a node may begin; an equal one that is under way will do as well, for
+    /// as long as this one would.
+    fn check(&mut self, question: &UnderWay) -> Option<Asked> {
+        let mut count = 0;
+        for (token, other) in &mut self.by_token {
+            if other.to != question.to {
+                continue;
+            }
+            count += 1;
+            if other.kind == question.kind && other.payload == question.payload {
+                self.deadlines.remove(&(other.ends_at, *token));
+                other.ends_at = other.ends_at.max(question.ends_at);
+                self.deadlines.insert((other.ends_at, *token));
+                return Some(Asked::Yes);
+            }
         }
+        (count >= UNDER_WAY_MAX).then_some(Asked::TooMany)
     }
 
-    fn begin(&mut self, token: u64, question: UnderWay, now: MonoMs) {
+    fn begin(&mut self, token: u64, question: UnderWay) {
+        self.deadlines.insert((question.ends_at, token));
         self.by_token.insert(token, question);
-        self.deadlines.push_back((now.plus_ms(SILENT_AFTER_MS), token));
     }
 
     /// A node answers; gives what it was asked, if it was.
-    fn end(&mut self, from: NodeRef, answer: &Query<'_>) -> Option<Box<[u8]>> {
+    fn end(&mut self, from: NodeRef, answer: &Query<'_>) -> Option<Answered> {
         let asked = self.by_token.get(&answer.token)?;
         if asked.to != from || asked.kind != answer.kind {
             return None;
         }
-        Some(self.by_token.remove(&answer.token)?.payload)
+        let UnderWay { payload, asked_at, ends_at, .. } = self.by_token.remove(&answer.token)?;
+        self.deadlines.remove(&(ends_at, answer.token));
+        Some(Answered { payload, asked_at })
     }
 }
 
 impl Engine {
     /// Asks a node. The answer comes to [`Engine::on_answer`].
     pub(super) fn ask(&mut self, to: NodeRef, kind: QueryKind, payload: &[u8]) -> Asked {
+        self.ask_within(to, kind, payload, SILENT_AFTER_MS)
+    }
+
+    /// As [`Engine::ask`], where the node is silent after another time.
+    pub(super) fn ask_within(
+        &mut self,
+        to: NodeRef,
+        kind: QueryKind,
+        payload: &[u8],
+        ms: u64,
+    ) -> Asked {
         if !self.cluster.is_able(to, Abilities::QUERY) || !self.cluster.is_linked(to) {
             return Asked::Silent;
         }
-        if let Some(asked) = self.queries.check(to, kind, payload) {
+        let asked_at = self.now.mono;
+        let ends_at = asked_at.plus_ms(ms);
+        let question = UnderWay { to, kind, payload: payload.into(), asked_at, ends_at };
+        if let Some(asked) = self.queries.check(&question) {
             return asked;
         }
         let token = u64::from_be_bytes(self.rng.bytes());
-        self.queries.begin(token, UnderWay { to, kind, payload: payload.into() }, self.now.mono);
+        self.queries.begin(token, question);
         let message = Message::Query(Query { token, kind, payload });
         self.cluster.send(&mut self.out, &[to], MessageFlags::NONE, &message);
         Asked::Yes
@@ -115,6 +148,7 @@ impl Engine {
         let answer = match query.kind {
             QueryKind::ATTRIBUTES => self.answer_attributes(from, query.payload),
             QueryKind::QUEUE => Some(self.answer_queue(query.payload)),
+            QueryKind::TRACE => self.answer_trace(query.payload),
             _ => None,
         };
         if let Some(payload) = answer {
@@ -128,7 +162,10 @@ impl Engine {
         let Some(asked) = self.queries.end(from, answer) else { return };
         match answer.kind {
             QueryKind::ATTRIBUTES => self.on_attributes_answered(answer.payload),
-            QueryKind::QUEUE => self.on_queue_answered(from, &asked, answer.payload),
+            QueryKind::QUEUE => self.on_queue_answered(from, &asked.payload, answer.payload),
+            QueryKind::TRACE => {
+                self.on_trace_answered(from, &asked.payload, asked.asked_at, answer.payload);
+            }
             _ => {}
         }
     }
@@ -140,10 +177,15 @@ mod tests {
 
     const KIND: QueryKind = QueryKind(77);
 
+    fn question(to: u16, payload: &[u8], now: u64) -> UnderWay {
+        let asked_at = MonoMs(now);
+        let ends_at = asked_at.plus_ms(SILENT_AFTER_MS);
+        UnderWay { to: NodeRef(to), kind: KIND, payload: payload.into(), asked_at, ends_at }
+    }
+
     fn begin(queries: &mut Queries, token: u64, to: u16, payload: &[u8], now: u64) {
-        let to = NodeRef(to);
-        assert_eq!(queries.check(to, KIND, payload), None);
-        queries.begin(token, UnderWay { to, kind: KIND, payload: payload.into() }, MonoMs(now));
+        assert_eq!(queries.check(&question(to, payload, now)), None);
+        queries.begin(token, question(to, payload, now));
     }
 
     fn answer(token: u64, kind: QueryKind) -> Query<'static> {
@@ -157,7 +199,8 @@ mod tests {
         assert_eq!(queries.end(NodeRef(2), &answer(5, KIND)), None, "another node");
         assert_eq!(queries.end(NodeRef(1), &answer(6, KIND)), None, "another question");
         assert_eq!(queries.end(NodeRef(1), &answer(5, QueryKind(78))), None, "another kind");
-        assert_eq!(queries.end(NodeRef(1), &answer(5, KIND)).as_deref(), Some(&b"x"[..]));
+        let answered = Answered { payload: b"x"[..].into(), asked_at: MonoMs(0) };
+        assert_eq!(queries.end(NodeRef(1), &answer(5, KIND)), Some(answered));
         assert_eq!(queries.end(NodeRef(1), &answer(5, KIND)), None, "twice");
     }
 
@@ -172,8 +215,8 @@ mod tests {
         assert!(queries.drop_one_over(MonoMs(350)));
         assert_eq!(queries.end(NodeRef(1), &answer(5, KIND)), None);
         assert!(queries.end(NodeRef(1), &answer(6, KIND)).is_some());
-        assert!(queries.drop_one_over(MonoMs(450)), "what was answered goes when its time comes");
         assert_eq!(queries.next_at(), MonoMs::NEVER);
+        assert!(!queries.drop_one_over(MonoMs(450)));
     }
 
     #[test]
@@ -182,10 +225,20 @@ mod tests {
         for number in 0..64u8 {
             begin(&mut queries, u64::from(number), 1, &[number], 0);
         }
-        assert_eq!(queries.check(NodeRef(1), KIND, &[7]), Some(Asked::Yes));
-        assert_eq!(queries.check(NodeRef(1), KIND, b"new"), Some(Asked::TooMany));
-        assert_eq!(queries.check(NodeRef(2), KIND, b"new"), None);
+        assert_eq!(queries.check(&question(1, &[7], 0)), Some(Asked::Yes));
+        assert_eq!(queries.check(&question(1, b"new", 0)), Some(Asked::TooMany));
+        assert_eq!(queries.check(&question(2, b"new", 0)), None);
         assert!(queries.end(NodeRef(1), &answer(9, KIND)).is_some());
-        assert_eq!(queries.check(NodeRef(1), KIND, b"new"), None);
+        assert_eq!(queries.check(&question(1, b"new", 0)), None);
+    }
+
+    #[test]
+    fn an_equal_question_that_may_take_longer_prolongs_the_first() {
+        let mut queries = Queries::default();
+        begin(&mut queries, 5, 1, b"x", 100);
+        assert_eq!(queries.check(&question(1, b"x", 200)), Some(Asked::Yes));
+        assert!(!queries.drop_one_over(MonoMs(449)));
+        assert!(queries.drop_one_over(MonoMs(450)));
+        assert_eq!(queries.next_at(), MonoMs::NEVER);
     }
 }

@@ -18,6 +18,7 @@ use crate::proto::job_record::JobRecord;
 use super::config::EnqueueAtLoad;
 use super::jobs::{Job, JobFlags, JobRef, JobState, Jobs, NewJob};
 use super::node_set::{ME, NodeSet};
+use super::trace::{Event, Gone};
 use super::view::View;
 use super::{Engine, More};
 
@@ -46,7 +47,7 @@ pub(super) fn record_of<'a, N>(
 ) -> JobRecord<'a, N> {
     let job = &jobs[r];
     let expire_secs = expire_unix_secs(job, now);
-    let (mut flags, mut delay_secs) = (job.flags(), job.delay_secs);
+    let (mut flags, mut delay_secs) = (jobs.flags_of_record(r), job.delay_secs);
     if jobs.move_stamp(r).is_some() && job.state() != JobState::WaitRepl {
         delay_secs = delay_of_moved(job, now, form);
         if job.is_given_back() && form == RecordForm::ForFile {
@@ -222,7 +223,7 @@ impl Engine {
     pub(super) fn on_record(&mut self, record: &AofRecord<'_>) {
         match record {
             AofRecord::DelJob(id) => {
-                self.delete(id);
+                self.delete(id, Gone::Deleted);
                 self.expired_while_down.remove(id);
             }
             AofRecord::LoadJob(record) => self.load_job(record),
@@ -234,7 +235,7 @@ impl Engine {
     fn load_job(&mut self, record: &JobRecord<'_>) {
         if let Some(r) = self.jobs.find(&record.id) {
             self.dequeue(r);
-            self.forget(r);
+            self.forget(r, Gone::Replaced);
         }
         if u64::from(record.expiry) <= self.now.wall.secs() {
             if self.would_have_died(record) {
@@ -248,11 +249,11 @@ impl Engine {
         let is_restored =
             was_queued && !new.is_spent() && self.config.enqueue_at_load == EnqueueAtLoad::Yes;
         let r = if is_restored {
-            let r = self.register_queued(new);
+            let r = self.register_queued(new, || Event::Loaded);
             self.restored.note_job();
             r
         } else {
-            self.register(new)
+            self.register(new, || Event::Loaded)
         };
         self.tell_own_move_again(r);
     }
@@ -265,7 +266,7 @@ impl Engine {
             slot = r.slot() + 1;
             if self.jobs[r].is_at_most_once() {
                 self.dequeue(r);
-                self.forget(r);
+                self.forget(r, Gone::Damaged);
             }
         }
     }
@@ -583,8 +584,14 @@ mod tests {
         let mut node = Node::new();
         let id = node.add("addjob q body 0 retry 0 replicate 1");
         let q = node.engine.queues.find(b"q").expect("a job is in it");
-        let r = node.engine.fetch(q, Taker::Client { lease_secs: None }).expect("there is one");
-        node.engine.unregister(r);
+        let r = node
+            .engine
+            .fetch(
+                q,
+                Taker::Client { client: ClientId { slot: 0, generation: 0 }, lease_secs: None },
+            )
+            .expect("there is one");
+        node.engine.unregister(r, Gone::PassedOn);
         let mut expected = Vec::new();
         aof_record::append_del_job(&mut expected, &JobId::parse(id.as_bytes()).expect("an ID"));
         assert_eq!(node.engine.out.aof, expected);

@@ -34,6 +34,7 @@ use super::command::Call;
 use super::jobs::{CopyWait, JobFlags, JobRef, Knows, Nack, NewJob};
 use super::node_set::{ME, NodeRef};
 use super::records::{RecordForm, Storage, record_of};
+use super::trace::{Event, Gone, Refusal};
 
 /// One more node is asked this often. C: DELAYED_JOB_ADD_NODE_MIN_PERIOD.
 const ADD_NODE_AFTER_MS: u64 = 50;
@@ -108,6 +109,9 @@ impl Engine {
         if to.is_empty() {
             return;
         }
+        if self.jobs[r].is_traced() {
+            to.iter().for_each(|node| self.note_event(r, Event::CopySent(*node)));
+        }
         let queue = &self.queues[self.jobs[r].queue].name;
         let holders: Vec<NodeId> =
             self.jobs.may_have(r).iter().map(|node| self.cluster.id(*node)).collect();
@@ -135,6 +139,7 @@ impl Engine {
         };
         self.queues.use_name(new.queue);
         let r = self.jobs.insert_waiting(new, wait);
+        self.begin_trace(r, || Event::Added(call.client));
         self.blocked.begin(call.client, Wait::Copies(r), deadline);
         self.replicate(r, count, Confirm::Yes);
     }
@@ -194,7 +199,7 @@ impl Engine {
         self.resume(wait.client);
         if !self.jobs.may_have(r).contains(&ME) {
             self.enqueue_elsewhere(r, &wait.copies);
-            self.forget(r);
+            self.forget(r, Gone::PassedOn);
             return Kept::No;
         }
         self.release_to_queue(r);
@@ -231,10 +236,10 @@ impl Engine {
     }
 
     /// Nobody waits for the copies of this job any more: it is dropped wherever it may be.
-    pub(super) fn abandon_replication(&mut self, r: JobRef) {
+    pub(super) fn abandon_replication(&mut self, r: JobRef, why: Refusal) {
         let id = self.jobs[r].id;
         self.tell_holders(r, MessageFlags::NONE, &Message::DelJob(id));
-        self.forget(r);
+        self.forget(r, Gone::Refused(why));
     }
 
     /// REPLJOB: a node wants a copy kept here.
@@ -256,11 +261,15 @@ impl Engine {
                 }
                 r
             }
-            None if self.refuses_copies(record.queue) => return,
+            None if self.refuses_copies(record.queue) => {
+                let refused = Event::Refused(Refusal::Copy);
+                self.trace_unknown(&record.id, JobFlags(record.flags), refused);
+                return;
+            }
             None => {
                 let mut new = self.describe_copy(record);
                 new.flags = new.flags.with(JobFlags::BROADCAST_QUEUED);
-                let r = self.register(new);
+                let r = self.register(new, || Event::CopyKept(from));
                 self.jobs.add_may_have(r, ME);
                 self.jobs.note_knows(r, from, Knows::Place);
                 self.log_loadjob(r);
@@ -288,8 +297,12 @@ impl Engine {
                 self.jobs.add_may_have(r, node);
             }
         }
-        if JobFlags(record.flags).contains(JobFlags::HAD_ATTRIBUTES) {
+        let flags = JobFlags(record.flags);
+        if flags.contains(JobFlags::HAD_ATTRIBUTES) {
             self.take_over_attributes(r, record.attributes);
+        }
+        if flags.contains(JobFlags::TRACE) {
+            self.jobs.trace_as_asked(r);
         }
     }
 
@@ -315,6 +328,7 @@ impl Engine {
             if self.jobs.add_may_have(r, to) {
                 self.jobs.note_knows(r, to, Knows::Place);
             }
+            self.trace(r, || Event::LentTo(to));
         }
         let holders: Vec<Vec<NodeId>> = jobs
             .iter()

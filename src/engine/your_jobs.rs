@@ -28,6 +28,7 @@ use super::delivery::Taker;
 use super::jobs::{JobRef, Knows, Nack};
 use super::node_set::{ME, NodeRef};
 use super::queue::QueueRef;
+use super::trace::{Event, Gone};
 
 /// How long an ask is remembered, in ms.
 pub const ASK_VALID_MS: u64 = 30_000;
@@ -200,7 +201,7 @@ impl Engine {
         self.send_your_jobs(to, &jobs);
         for r in jobs {
             if self.jobs[r].is_at_most_once() {
-                self.unregister(r);
+                self.unregister(r, Gone::PassedOn);
             }
         }
         lent
@@ -226,6 +227,7 @@ impl Engine {
                     }
                     self.on_further_record(r, &record);
                     self.jobs.add_may_have(r, from);
+                    self.trace(r, || Event::BorrowedFrom(from));
                     if !agrees && self.answer_outdated_lender(from, r, &record) {
                         continue;
                     }
@@ -296,7 +298,7 @@ impl Engine {
     /// A job that came from one of its holders and is new here.
     fn take_in(&mut self, from: NodeRef, record: &JobRecord<'_>) -> JobRef {
         let new = self.describe_copy(record);
-        let r = self.register(new);
+        let r = self.register(new, || Event::BorrowedFrom(from));
         self.jobs.add_may_have(r, from);
         self.jobs.add_may_have(r, ME);
         self.jobs.note_knows(r, from, Knows::Place);

@@ -42,6 +42,7 @@ pub(super) static COMMANDS: &[Command] = &[
                     .repeated_with_token(),
                 integer("count").after("MAXDELIVERIES").optional(),
                 text("dead-queue").after("DEADQUEUE").optional(),
+                word("TRACE").optional(),
             ],
             "Status: the ID of the job, 40 characters. `ms-timeout` is how long to wait for the \
              copies, 0 for as long as it takes. REPLICATE counts all copies and is by default 3, \
@@ -54,7 +55,8 @@ pub(super) static COMMANDS: &[Command] = &[
              names of 1 to 32 printable characters without spaces and any values, 1,024 bytes \
              together. C servers lose them. A job that was delivered MAXDELIVERIES times and fails \
              again goes to the queue of DEADQUEUE; what is not said the policy of the queue says, \
-             and 0 is no limit.",
+             and 0 is no limit. With TRACE it is kept what happens to the job, on every node that \
+             it comes to; TRACE id shows it.",
         )],
         errors: &[
             SYNTAX,
@@ -249,6 +251,26 @@ pub(super) static COMMANDS: &[Command] = &[
             "ERR WAITJOB takes at most 10000 IDs",
             LEAVING,
         ],
+    },
+    Command {
+        name: "trace",
+        arity: -2,
+        flags: R.and(F),
+        group: Group::Jobs,
+        since: SINCE_OURS,
+        summary: "Shows what happened to a traced job on all nodes",
+        usages: &[usage(
+            &[text("id"), integer("ms").after("TIMEOUT").optional()],
+            "Array of `[unix-ms, node-id, event, name, value ...]`, by time and then by node. \
+             Traced are the jobs of ADDJOB with TRACE and one in trace-sample, on nodes that have \
+             this command; each node keeps its last 64 events of a job, and says `began-late` \
+             where there were others before. Behind the events stands `[0, node-id, clock, \
+             offset-ms, n, round-trip-ms, n]` for each other node that has some: how far its \
+             clock is ahead of this node's, give or take half of the round trip; and last `[0, \
+             node-id, silent]` for each node that has not answered within TIMEOUT, by default \
+             250 ms. A null array when all nodes answered and none knows the job.",
+        )],
+        errors: &[BAD_ID, SYNTAX, "ERR TIMEOUT must be between 1 and 60000 milliseconds"],
     },
     Command {
         name: "jscan",

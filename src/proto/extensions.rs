@@ -40,7 +40,7 @@
 //! | flag of a job | bit | |
 //! |---|---|---|
 //! | priority | 8, 16, 32 | see [`super::priority`] |
-//! | TRACE | 64 | reserved |
+//! | TRACE | 64 | its producer wants it traced |
 //! | HAD_ATTRIBUTES | 128 | |
 //!
 //! | attribute | tag | |
@@ -82,6 +82,7 @@ pub mod message_flag {
 /// Bits of a job's flags.
 pub mod job_flag {
     pub const PRIORITY: u8 = 8 | 16 | 32;
+    pub const TRACE: u8 = 64;
     pub const HAD_ATTRIBUTES: u8 = 128;
 }
 

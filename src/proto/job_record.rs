@@ -47,6 +47,8 @@ pub const FLAG_BROADCAST_WILLQUEUE: u8 = 2;
 pub const FLAG_DELIVERED: u8 = 4;
 /// The job has attributes, or had some that a C server lost; see [`super::attributes`].
 pub const FLAG_HAD_ATTRIBUTES: u8 = job_flag::HAD_ATTRIBUTES;
+/// The producer wants the job traced, wherever it comes to.
+pub const FLAG_TRACE: u8 = job_flag::TRACE;
 
 /// From the job ID to the deliveries: what every record has.
 const FIXED_LEN: usize = 68;

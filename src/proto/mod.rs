@@ -24,3 +24,4 @@ pub mod reader;
 pub mod reply;
 pub mod reply_reader;
 pub mod request;
+pub mod trace;

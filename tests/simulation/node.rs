@@ -74,6 +74,9 @@ pub struct Node {
     pub storage: Storage,
     /// How the node ends in one of its next turns.
     pub doom: Option<Doom>,
+    /// The engines that it had before, if they are kept.
+    pub past: Vec<Engine>,
+    pub keeps_past: bool,
     last_client: u32,
 }
 
@@ -104,6 +107,8 @@ impl Node {
             clock,
             storage,
             doom: None,
+            past: Vec::new(),
+            keeps_past: false,
             last_client: 0,
         }
     }
@@ -121,7 +126,11 @@ impl Node {
             false => enqueue_at_load,
         };
         let loading = EngineConfig { enqueue_at_load, ..config.clone() };
-        self.engine = Engine::new(loading, id, seed, now);
+        let engine = Engine::new(loading, id, seed, now);
+        let before = std::mem::replace(&mut self.engine, engine);
+        if self.keeps_past {
+            self.past.push(before);
+        }
         count_waits(&mut self.engine, seed);
         self.engine.load_nodes(now, &lines);
         self.engine.out.save_nodes = lines.is_empty();
@@ -139,7 +148,7 @@ impl Node {
 
     pub fn connect(&mut self, resp: Resp) -> ClientId {
         self.last_client += 1;
-        let client = ClientId { slot: self.last_client, generation: 0 };
+        let client = ClientId { slot: self.last_client, generation: self.last_client - 1 };
         self.clients.insert(client, Client::new(resp));
         client
     }

@@ -22,6 +22,7 @@
 //! > count A                    what INFO counts
 //! > situations A               how many jobs are in which situation
 //! > aof A                      the records written since this was last asked
+//! > trace A <job1>             what happened to a job on this node, and after how many ms
 //! ```
 //!
 //! Doing to a node what the server does:
@@ -31,6 +32,8 @@
 //! > evict A 10                 evicts so many jobs, answers how many there were
 //! > noeviction A               maxmemory-policy noeviction
 //! > retry-from A delivery      what retries count from
+//! > trace-sample A 1           one in so many jobs is traced
+//! > trace-max A 2              of so many jobs at most
 //! > policy A q* max-len 5      CONFIG SET queue-policy
 //! > flush A                    DEBUG FLUSHALL
 //! > disk A full                it takes no more; `works` again
@@ -201,6 +204,17 @@ impl Player {
                 };
                 engine.set_config(now, EngineConfig { retry_from, ..engine.config().clone() });
             }
+            "trace" => answer = self.trace(node_of(&word(1)), &word(2)),
+            "trace-sample" | "trace-max" => {
+                let now = self.sim.now(node_of(&word(1)));
+                let engine = &mut self.sim.nodes[node_of(&word(1))].engine;
+                let mut config = engine.config().clone();
+                match word(0).as_str() {
+                    "trace-sample" => config.trace_sample = number(2),
+                    _ => config.trace_max = number(2) as usize,
+                }
+                engine.set_config(now, config);
+            }
             "policy" => {
                 let node = node_of(&word(1));
                 let now = self.sim.now(node);
@@ -308,6 +322,23 @@ impl Player {
             };
         }
         lines
+    }
+
+    /// What a node noted of a job, an event a line.
+    fn trace(&mut self, node: usize, id: &str) -> String {
+        let id = JobId::parse(id.as_bytes()).expect("an ID");
+        let mut lines = String::new();
+        for row in self.sim.nodes[node].engine.trace_of(&id) {
+            let at_ms = row.at.0 - self.sim.nodes[node].clock.at(0).wall.0;
+            let event = String::from_utf8_lossy(&row.event).into_owned();
+            let details = row.details.iter().map(|(name, value)| {
+                let name = String::from_utf8_lossy(name).into_owned();
+                format!(" {name} {}", self.render(&Value::Bulk(value.clone())))
+            });
+            let details: String = details.collect();
+            lines += &format!("{at_ms:>6} {event}{details}\n");
+        }
+        if lines.is_empty() { "nothing\n".to_owned() } else { lines }
     }
 
     /// The replies that came: those of the client that spoke first, bare.

@@ -17,7 +17,8 @@ pub(in crate::engine) static COMMANDS: &[EngineCommand] =
 ///
 /// Every ID is checked before any job is touched. No IDs at all: 0, as in C.
 pub fn ackjob(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
-    for_each_id(engine, call, |engine, id| engine.ack(id) == NewlyAcked::Yes)
+    let client = call.client;
+    for_each_id(engine, call, |engine, id| engine.ack(id, client) == NewlyAcked::Yes)
 }
 
 /// FASTACK id [id ...] -> integer: how many were here. The jobs are dropped here and,

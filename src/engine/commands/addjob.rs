@@ -12,6 +12,7 @@ use crate::engine::policy::PolicyWord;
 use crate::engine::queue::QueueRef;
 use crate::engine::records::saturate_u32;
 use crate::engine::replication::Confirm;
+use crate::engine::trace::{Event, Gone, Refusal};
 use crate::proto::attributes::{
     AttributeStream, KeptAttributes, Tag, USER_ATTRIBUTES_MAX, USER_BYTES_MAX, USER_NAME_MAX,
 };
@@ -48,14 +49,16 @@ struct AddJob<'a> {
     priority: Priority,
     attributes: Vec<Attribute<'a>>,
     limits: Limits<'a>,
+    /// Nothing, or that the job is traced.
+    trace: JobFlags,
 }
 
 /// The name and the value of an attribute.
 type Attribute<'a> = (&'a [u8], &'a [u8]);
 
 /// ADDJOB queue body ms-timeout [REPLICATE n] [TTL s] [RETRY s] [DELAY s] [MAXLEN n]
-/// [ASYNC] [PRIORITY p] [ATTR name value ...] [MAXDELIVERIES n] [DEADQUEUE queue] -> status: the
-/// job's ID. For what is not said the policies of
+/// [ASYNC] [PRIORITY p] [ATTR name value ...] [MAXDELIVERIES n] [DEADQUEUE queue] [TRACE] -> status:
+/// the job's ID. For what is not said the policies of
 /// the queue count first.
 ///
 /// Options come in any order. TTL, RETRY and DELAY that do not fit their 32 bits are
@@ -70,22 +73,22 @@ pub fn addjob(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     let new = describe(engine, &request, queue, may_have);
     let id = new.id;
     if copies_elsewhere == 0 && request.delay_secs == 0 {
-        let r = engine.register_queued(new);
+        let r = engine.register_queued(new, || Event::Added(call.client));
         engine.log_loadjob(r);
     } else if copies_elsewhere > 0 && request.copies == Copies::Awaited {
         engine.await_copies(call, new, copies_elsewhere, request.deadline);
         return Ok(Outcome::Blocked);
     } else {
-        let r = engine.register(new);
+        let r = engine.register(new, || Event::Added(call.client));
         let sent = engine.replicate(r, copies_elsewhere, Confirm::No);
         if is_external && sent == 0 {
-            engine.forget(r);
+            engine.forget(r, Gone::Refused(Refusal::Nodes));
             return Err(CommandError::NotEnoughNodes);
         }
         if is_external {
             let holders = engine.jobs.may_have(r).to_vec();
             engine.enqueue_elsewhere(r, &holders);
-            engine.forget(r);
+            engine.forget(r, Gone::PassedOn);
         } else {
             engine.release_to_queue(r);
         }
@@ -99,6 +102,7 @@ fn parse<'a>(engine: &mut Engine, call: &'a Call<'_>) -> Result<AddJob<'a>, Comm
     let (mut queue_len_max, mut copies, mut attributes) = (None, Copies::Awaited, Vec::new());
     let mut priority = Priority::DEFAULT;
     let mut limits = Limits::default();
+    let mut trace = JobFlags::default();
     let mut arguments = Arguments::new(call.args, 4);
     while let Some(option) = arguments.next() {
         if is(option, "replicate") {
@@ -119,6 +123,8 @@ fn parse<'a>(engine: &mut Engine, call: &'a Call<'_>) -> Result<AddJob<'a>, Comm
             copies = Copies::Async;
         } else if is(option, "priority") {
             priority = arguments.priority()?;
+        } else if is(option, "trace") {
+            trace = JobFlags::TRACE;
         } else if is(option, "attr") {
             add_attribute(&mut attributes, &mut arguments)?;
         } else if is(option, "maxdeliveries") {
@@ -166,6 +172,7 @@ fn parse<'a>(engine: &mut Engine, call: &'a Call<'_>) -> Result<AddJob<'a>, Comm
         priority,
         attributes,
         limits,
+        trace,
     })
 }
 
@@ -255,7 +262,7 @@ fn describe(
         repl: request.repl,
         nack_count: 0,
         delivery_count: 0,
-        flags: flags.with_priority(request.priority),
+        flags: flags.with(request.trace).with_priority(request.priority),
         may_have,
         attributes,
     }

@@ -118,7 +118,7 @@ fn fetch(
             _ => engine.queues.open(&names[at], engine.now.mono),
         };
         opened = Some((at, q));
-        if let Some(r) = engine.fetch_for_client(q, getjob.lease_secs) {
+        if let Some(r) = engine.fetch_for_client(q, call.client, getjob.lease_secs) {
             bytes += names[at].len() + engine.jobs[r].body.len();
             if getjob.extras.contains(Extras::ATTRIBUTES) {
                 bytes += engine.jobs.attributes(r).map_or(0, Attributes::byte_count);

@@ -11,6 +11,7 @@ use crate::engine::command::{Call, CommandResult, EngineCommand, Outcome, row};
 use crate::engine::error::CommandError;
 use crate::engine::jobs::JobRef;
 use crate::engine::records::expire_unix_secs;
+use crate::engine::trace::{By, Event, Gone};
 use crate::engine::view::{View, write_facts};
 use crate::proto::attributes::Tag;
 use crate::proto::bus::{Message, MessageFlags};
@@ -160,7 +161,7 @@ fn write_wait(reply: &mut ReplyWriter<'_>, name: &str, now: MonoMs, at: MonoMs) 
 
 /// DELJOB id [id ...] -> integer: how many were here. Copies elsewhere stay.
 pub fn deljob(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
-    for_each_id(engine, call, |engine, id| engine.delete(id) == Removed::Yes)
+    for_each_id(engine, call, |engine, id| engine.delete(id, Gone::Deleted) == Removed::Yes)
 }
 
 /// ENQUEUE id [id ...] -> integer: how many active jobs went to their queue, paused or not, or
@@ -174,7 +175,13 @@ pub fn enqueue(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
 /// DEQUEUE id [id ...] -> integer: how many left their queue. They come back at their
 /// requeue time; at-most-once jobs do not.
 pub fn dequeue(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
-    for_each_id(engine, call, |engine, id| engine.jobs.find(id).is_some_and(|r| engine.dequeue(r)))
+    for_each_id(engine, call, |engine, id| {
+        let was_queued = engine.jobs.find(id).filter(|r| engine.dequeue(*r));
+        was_queued.is_some_and(|r| {
+            engine.trace(r, || Event::Dequeued);
+            true
+        })
+    })
 }
 
 impl Engine {
@@ -210,6 +217,7 @@ pub fn working(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     }
     let mut secs = engine.jobs[r].retry_secs;
     if !engine.jobs[r].is_at_most_once() {
+        engine.trace(r, || Event::Working(By::Client(call.client)));
         engine.dequeue(r);
         if let Some(lease_secs) = lease_secs.filter(|_| engine.jobs[r].is_active()) {
             engine.lease(r, lease_secs);

@@ -27,10 +27,11 @@ pub mod moves;
 pub mod nack;
 pub mod queue;
 pub mod scan;
+pub mod trace;
 pub mod waitjob;
 
 /// The engine's commands; each file has its rows beside their functions.
-static TABLES: [&[EngineCommand]; 10] = [
+static TABLES: [&[EngineCommand]; 11] = [
     addjob::COMMANDS,
     getjob::COMMANDS,
     ack::COMMANDS,
@@ -39,6 +40,7 @@ static TABLES: [&[EngineCommand]; 10] = [
     nack::COMMANDS,
     queue::COMMANDS,
     scan::COMMANDS,
+    trace::COMMANDS,
     waitjob::COMMANDS,
     cluster::COMMANDS,
 ];

@@ -108,7 +108,10 @@ pub fn qredrive(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
 /// were acknowledged, so that no copy of them comes back.
 pub fn qpurge(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     let options = QueueOptions::parse(Arguments::new(call.args, 2), Takes::Count)?;
-    for_each_queued(engine, call, options.count, |engine, r| engine.purge(r) == NewlyAcked::Yes)
+    let client = call.client;
+    for_each_queued(engine, call, options.count, |engine, r| {
+        engine.purge(r, client) == NewlyAcked::Yes
+    })
 }
 
 /// Which options a command takes.

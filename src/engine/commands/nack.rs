@@ -6,6 +6,7 @@ use crate::engine::arguments::{Arguments, is};
 use crate::engine::command::{Call, CommandResult, EngineCommand, row};
 use crate::engine::error::CommandError;
 use crate::engine::jobs::{JobRef, Nack};
+use crate::engine::trace::{Event, Text};
 use crate::proto::facts::DeathReason;
 
 use super::ack::for_each_id_as;
@@ -56,6 +57,11 @@ pub fn nack(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
 impl Engine {
     fn nack(&mut self, id: &JobId, options: NackOptions<'_>) -> bool {
         let Some(r) = self.find_active(id) else { return false };
+        if self.jobs[r].is_traced() {
+            let reason = options.reason.map(Text::new);
+            let delay_ms = u64::from(options.delay_secs.unwrap_or(0)) * 1000;
+            self.note_event(r, Event::Nacked { delay_ms, reason });
+        }
         if self.jobs[r].awaits_burial() {
             self.note_reason(r, options);
             return self.bury(r, DeathReason::Expired, options.fate.counted());

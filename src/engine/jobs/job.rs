@@ -89,10 +89,19 @@ impl JobFlags {
     pub const DELIVERED: Self = Self(job_record::FLAG_DELIVERED);
     /// It has attributes, or had some that are not known here.
     pub const HAD_ATTRIBUTES: Self = Self(job_record::FLAG_HAD_ATTRIBUTES);
+    /// It is traced: in a record, as its producer asked for it; here also as it is sampled.
+    pub const TRACE: Self = Self(job_record::FLAG_TRACE);
+    /// There may be something of it beside the table of jobs.
+    pub(super) const HAS_MORE: Self = Self::HAD_ATTRIBUTES.with(Self::TRACE);
 
     /// Whether all of `other` are set.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
+    }
+
+    /// Whether some of `other` are set.
+    pub const fn has_some_of(self, other: Self) -> bool {
+        self.0 & other.0 != 0
     }
 
     pub const fn with(self, other: Self) -> Self {
@@ -259,6 +268,11 @@ impl Job {
 
     pub fn flags(&self) -> JobFlags {
         self.flags
+    }
+
+    /// Whether what happens to it is noted, see [`crate::engine::trace`].
+    pub fn is_traced(&self) -> bool {
+        self.flags.contains(JobFlags::TRACE)
     }
 
     /// Its place in the order of its queue, in front of its age.

@@ -63,6 +63,9 @@ pub struct Jobs {
     uncollected: BTreeSet<JobRef>,
     /// Acked jobs that were purged and not processed.
     purged: BTreeSet<JobRef>,
+    /// Traced jobs whose producers asked for it. The others are sampled, which is nobody else's
+    /// business.
+    trace_asked: BTreeSet<JobRef>,
 }
 
 impl Jobs {
@@ -80,6 +83,7 @@ impl Jobs {
             acks: Table::default(),
             uncollected: BTreeSet::new(),
             purged: BTreeSet::new(),
+            trace_asked: BTreeSet::new(),
         }
     }
 
@@ -142,13 +146,22 @@ impl Jobs {
         if self.named_slot(&id) != Some(r) {
             self.index.insert(self.hasher.hash(&id.0), r);
         }
+        if flags.has_some_of(JobFlags::HAS_MORE) {
+            self.register_more(r, flags, attributes);
+        }
+        r
+    }
+
+    fn register_more(&mut self, r: JobRef, flags: JobFlags, attributes: Option<KeptAttributes>) {
+        if flags.contains(JobFlags::TRACE) {
+            self.trace_asked.insert(r);
+        }
         if flags.contains(JobFlags::HAD_ATTRIBUTES) {
             if let Some(stamp) = attributes.as_ref().and_then(|a| a.as_attributes().move_stamp()) {
                 self.moves.begin(r, stamp);
             }
             self.attributes.begin(r, attributes);
         }
-        r
     }
 
     /// Takes a job out of the table, the index and the schedule, with all its sets.
@@ -166,9 +179,10 @@ impl Jobs {
         }
         let mut job = self.table.remove(r);
         self.counts.remove(job.queue, job.situation());
-        if job.flags.contains(JobFlags::HAD_ATTRIBUTES) {
+        if job.flags.has_some_of(JobFlags::HAS_MORE) {
             self.attributes.end(r);
             self.moves.end(r);
+            self.trace_asked.remove(&r);
         }
         assert!(!job.is_queued(), "a removed job has left its queue");
         if !self.index.is_empty() && self.named_slot(&job.id) != Some(r) {
@@ -228,6 +242,28 @@ impl Jobs {
         !self.purged.is_empty() && self.purged.contains(&r)
     }
 
+    /// A job is traced from now on, as it is sampled.
+    pub fn sample(&mut self, r: JobRef) {
+        let job = &mut self.table[r];
+        job.flags = job.flags.with(JobFlags::TRACE);
+    }
+
+    /// A job is traced from now on, as its producer asked for it.
+    pub fn trace_as_asked(&mut self, r: JobRef) {
+        self.sample(r);
+        self.trace_asked.insert(r);
+    }
+
+    /// A job's flags as others are to see them.
+    pub fn flags_of_record(&self, r: JobRef) -> JobFlags {
+        let flags = self.table[r].flags;
+        if flags.contains(JobFlags::TRACE) && !self.trace_asked.contains(&r) {
+            flags.without(JobFlags::TRACE)
+        } else {
+            flags
+        }
+    }
+
     /// Whether the collection of this job has begun.
     pub fn is_collecting(&self, r: JobRef) -> bool {
         self.table[r].acks().is_some()
@@ -283,6 +319,8 @@ impl Jobs {
         assert!(self.uncollected.iter().all(is_collecting), "acked jobs are collected");
         let is_acked = |r: &JobRef| self.table.get(*r).is_some_and(Job::is_acked);
         assert!(self.purged.iter().all(is_acked), "what was purged is acked");
+        let is_traced = |r: &JobRef| self.table.get(*r).is_some_and(Job::is_traced);
+        assert!(self.trace_asked.iter().all(is_traced), "jobs are traced as asked");
     }
 }
 

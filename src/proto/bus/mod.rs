@@ -175,6 +175,8 @@ impl QueryKind {
     /// For what a node knows of a queue. Payload: its name; of the answer see
     /// [`super::queue_figures`].
     pub const QUEUE: Self = Self(2);
+    /// For what happened to a job. Payload: its ID; of the answer see [`super::trace`].
+    pub const TRACE: Self = Self(3);
 }
 
 /// Which of the three messages a gossip is.

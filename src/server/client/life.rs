@@ -99,8 +99,8 @@ impl Server {
             self.refuses_clients = false;
         }
         self.stats.counters.connections_received += 1;
-        self.last_client_number += 1;
-        let (number, now) = (self.last_client_number, self.clock.now.mono);
+        // What was not made takes no number, as it takes no generation: see `ClientId::number`.
+        let (number, now) = (self.last_client_number + 1, self.clock.now.mono);
         let (keepalive_secs, event_loop) = (self.config.tcp_keepalive_secs, &self.event_loop);
         let unfinished = &self.unfinished;
         let connected = self.clients.insert_with(|slot, generation| {
@@ -110,6 +110,7 @@ impl Server {
                 Connection::register(stream, peer, keepalive_secs, unfinished, event_loop, token)?;
             Ok::<_, std::io::Error>(Client::new(id, number, connection, now))
         });
+        self.last_client_number += u64::from(connected.is_ok());
         match (connected, peer) {
             (Ok(()), Some(peer)) => log::debug!("Accepted {peer}"),
             (Ok(()), None) => log::debug!("Accepted connection to {}", self.unix_path()),

@@ -407,7 +407,7 @@ macro_rules! number_field {
         }
     )*};
 }
-number_field!(u16, u32, u64, i64);
+number_field!(u16, u32, u64, usize, i64);
 
 /// Field types that are one text.
 trait Textual {

@@ -15,7 +15,9 @@ pub mod form;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use crate::engine::config::{Announce, EngineConfig, EnqueueAtLoad, Eviction};
+use crate::engine::config::{
+    Announce, EngineConfig, EnqueueAtLoad, Eviction, TRACE_MAX_DEFAULT,
+};
 use crate::engine::policy::Policies;
 use crate::engine::policy::RetryFrom;
 use crate::proto::aof_record::SumPlace;
@@ -62,6 +64,10 @@ pub struct Config {
     pub rename_commands: Vec<(Vec<u8>, Vec<u8>)>,
 
     pub retry_from: RetryFrom,
+    /// 0 for no jobs, 1 for all.
+    pub trace_sample: u64,
+    /// In jobs.
+    pub trace_max: usize,
 
     /// In bytes; 0 is no limit.
     pub maxmemory: u64,
@@ -138,6 +144,8 @@ impl Default for Config {
             requirepass: None,
             rename_commands: Vec::new(),
             retry_from: RetryFrom::Queue,
+            trace_sample: 0,
+            trace_max: TRACE_MAX_DEFAULT,
             maxmemory: 1024 * 1024 * 1024,
             maxmemory_policy: MaxmemoryPolicy::Acks,
             maxmemory_samples: 5,
@@ -185,6 +193,8 @@ impl Config {
                 MaxmemoryPolicy::NoEviction => Eviction::None,
             },
             retry_from: self.retry_from,
+            trace_sample: self.trace_sample,
+            trace_max: self.trace_max,
             announce: Announce {
                 ip: self.cluster_announce_ip,
                 port: unless_0(self.cluster_announce_port),

@@ -1,6 +1,6 @@
 //! Directives about jobs, the memory that they take, and their queues.
 
-use super::{DirectiveGroup, LIVE, place, row, small_at_least};
+use super::{DirectiveGroup, LIVE, at_least, place, row, small_at_least, up_to};
 use crate::base::memory;
 use crate::engine::policy::RetryFrom;
 use crate::server::Server;
@@ -9,17 +9,38 @@ use crate::server::config::{Config, MaxmemoryPolicy};
 
 pub(super) const JOBS: DirectiveGroup = DirectiveGroup {
     title: "Jobs",
-    directives: &[row(
-        "retry-from",
-        ValueForm::Choice(RetryFrom::NAMES),
-        LIVE,
-        place!(retry_from),
-        "What the retry of a job counts from. With queue, as in C, it is the moment the job was \
-         queued: one that waited 50 of 60 seconds is delivered again 10 seconds after it was \
-         fetched. With delivery a client has the whole retry time, whatever the job waited; a \
-         job that waited for a quarter of it or longer costs one small message to each other \
-         node that has it.",
-    )],
+    directives: &[
+        row(
+            "retry-from",
+            ValueForm::Choice(RetryFrom::NAMES),
+            LIVE,
+            place!(retry_from),
+            "What the retry of a job counts from. With queue, as in C, it is the moment the job \
+             was queued: one that waited 50 of 60 seconds is delivered again 10 seconds after it \
+             was fetched. With delivery a client has the whole retry time, whatever the job \
+             waited; a job that waited for a quarter of it or longer costs one small message to \
+             each other node that has it.",
+        ),
+        row(
+            "trace-sample",
+            at_least(0, ""),
+            LIVE,
+            place!(trace_sample),
+            "Of one in so many jobs it is kept what happens to them, for TRACE; 1 is all, 0 none \
+             but those of ADDJOB with TRACE. Which ones follows from their IDs, so nodes with the \
+             same number trace the same jobs, and those of 100 are among those of 10: set it on \
+             all of them. It counts for jobs that come from then on.",
+        ),
+        row(
+            "trace-max",
+            up_to(10_000_000),
+            LIVE,
+            place!(trace_max),
+            "Of how many jobs it is kept what happened to them, up to 64 events each, which take \
+             32 bytes and the first 64 bytes of each reason and name of a queue. Jobs that are \
+             over go first. 0 keeps nothing.",
+        ),
+    ],
 };
 
 pub(super) const MEMORY: DirectiveGroup = DirectiveGroup {
