@@ -38,6 +38,7 @@ pub mod survey;
 pub mod table;
 pub mod terminal;
 pub mod top;
+pub mod trace;
 pub mod verb;
 pub mod wait;
 

@@ -48,6 +48,8 @@ pub struct CliOptions {
     pub pipe_timeout: Option<Duration>,
     pub queue_limits: QueueLimits,
     pub check_scope: CheckScope,
+    /// `trace` goes on until the job ends.
+    pub watches: bool,
     /// What the tool itself is to do; the server is sent nothing then.
     pub verb: Option<&'static Verb>,
     /// The command for the server, or the arguments of the verb.
@@ -236,6 +238,7 @@ impl CliOptions {
                 self.pipe_timeout = (secs > 0).then(|| Duration::from_secs(secs));
             }
             "check" => self.mode = RunMode::Check,
+            "watch" => self.watches = true,
             "local" => self.check_scope = CheckScope::Local,
             "max-length" => {
                 self.queue_limits.length_max = Some(number(word, value()?, "a number of jobs")?);
@@ -270,6 +273,7 @@ impl CliOptions {
             pipe_timeout: Some(Duration::from_secs(PIPE_TIMEOUT_SECS)),
             queue_limits: QueueLimits::default(),
             check_scope: CheckScope::Cluster,
+            watches: false,
             verb: None,
             command: Vec::new(),
         }
@@ -374,7 +378,7 @@ const USAGE: &[(&str, &str)] = &[
     ("-r <repeat>", "Execute the command this many times; -1 is endless."),
     (
         "-i <interval>",
-        "Seconds between repeated commands, and between the lines of --stat,\n--latency-history, --latency-dist, queues and top. Fractions work.",
+        "Seconds between repeated commands, and between the lines of --stat,\n--latency-history, --latency-dist, queues, top and trace --watch. Fractions\nwork.",
     ),
     ("-x", "Read the last argument of the command from standard input."),
     ("-e", "Exit with status 1 when the server answers with an error."),
@@ -405,6 +409,10 @@ const USAGE: &[(&str, &str)] = &[
     ("--local", "With --check: the server alone, and no other node."),
     ("--max-length <jobs>", "With --check: warn when a queue is longer."),
     ("--max-age <sec>", "With --check: warn when the oldest job of a queue is older."),
+    (
+        "--watch",
+        "With trace: go on until the job ends, and look every half second, or\nas -i says.",
+    ),
     ("--help", "Print this help."),
     ("-v, --version", "Print the version."),
 ];

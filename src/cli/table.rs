@@ -281,7 +281,7 @@ pub fn counted(number: u64, thing: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{cluster, config_all, latency, queues, roster, stat};
+    use super::super::{cluster, config_all, latency, queues, roster, stat, trace};
     use super::*;
 
     const COLUMNS: &[TableColumn] = &[
@@ -381,6 +381,7 @@ mod tests {
             queues::COLUMNS,
             roster::COLUMNS,
             stat::COLUMNS,
+            trace::timeline::COLUMNS,
         ] {
             let keys = csv_heading(columns);
             assert!(documents.contains(&format!("\n    {keys}")), "{keys}");

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use super::failure::Failure;
 use super::options::CliOptions;
-use super::{cluster, config_all, dead, queues, roster, top};
+use super::{cluster, config_all, dead, queues, roster, top, trace};
 
 /// A verb of the tool.
 pub struct Verb {
@@ -42,6 +42,12 @@ pub static VERBS: &[Verb] = &[
         syntax: "[<pattern> ...]",
         summary: "The queues that hold dead letters, and what these died of",
         run: dead::run,
+    },
+    Verb {
+        name: "trace",
+        syntax: "<id> [--watch]",
+        summary: "What happened to a traced job, on all nodes",
+        run: trace::run,
     },
     Verb {
         name: "config-all",

@@ -53,6 +53,7 @@ impl Storm {
             (true, true) => 1,
             (true, false) => 0,
         };
+        let trace = self.tracing.draw_option();
         let asked_at = self.sim.now_ms;
         let wanted = Wanted {
             retry_ms: retry_secs * 1000,
@@ -65,10 +66,12 @@ impl Storm {
             queue: queue.to_owned(),
             priority,
             failing,
+            is_traced: !trace.is_empty(),
         };
         let client = self.sim.connect_client(n, Resp::V2);
         self.adding.push(Adding { node: n, client, wanted });
-        self.sim.send(n, client, [words(&line), priority_words, attributes].concat());
+        let trace = words(trace);
+        self.sim.send(n, client, [words(&line), priority_words, attributes, trace].concat());
     }
 
     /// Every consumer waits for jobs, and acknowledges what it is done with.
@@ -176,7 +179,13 @@ impl Storm {
         let story = self.stories.get_mut(&job.id).expect("it was delivered");
         match (command, reply) {
             ("ACKJOB", None) => story.may_be_acked = true,
-            ("ACKJOB", Some(_)) => _ = story.acked_at.get_or_insert(now),
+            ("ACKJOB", Some(_)) => {
+                story.acked_at.get_or_insert(now);
+                // An ack without a job is another thing.
+                if matches!(state.as_deref(), Some("active" | "queued" | "wait-repl")) {
+                    story.acked_on.get_or_insert((n, now));
+                }
+            }
             (_, Some(Value::Integer(_))) => {
                 story.hold = None;
                 if let Some((least_ms, most_ms)) = backoff_ms.filter(|_| was_active) {
@@ -341,6 +350,7 @@ impl Storm {
         self.check_priorities(id, copy.as_slice());
         let story = self.stories.entry(id.to_vec()).or_default();
         story.delivered_at.push(at);
+        story.fetched_on.push((n, at));
         story.queue = queue.to_owned();
         self.check_death(n, queue, id, at);
         let story = self.stories.get_mut(id).expect("it was added");

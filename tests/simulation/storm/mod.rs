@@ -7,7 +7,7 @@
 //! `clients` are the producers and the consumers, `disasters` what goes wrong and is made
 //! well again, `attributes` and `priorities` what jobs have beside their bodies, `moves` in which
 //! queue they are, `policies` what queues have, `rest` what must hold of the queues while nobody
-//! takes jobs out of them, and
+//! takes jobs out of them, `tracing` what nodes note of jobs, and
 //! `story` what is known of each job.
 
 mod attributes;
@@ -18,6 +18,7 @@ mod policies;
 mod priorities;
 mod rest;
 mod story;
+mod tracing;
 
 use std::collections::BTreeMap;
 
@@ -39,6 +40,8 @@ use priorities::Priorities;
 use rest::Rest;
 pub use story::Tally;
 use story::{Adding, InHand, Story, Wanted};
+use tracing::Tracing;
+pub use tracing::run;
 
 const QUEUES: [&str; 2] = ["red", "green"];
 const STEPS: u32 = 150;
@@ -117,21 +120,12 @@ struct Storm {
     moves: Moves,
     policies: Policies,
     priorities: Priorities,
-}
-
-pub fn run(seed: u64) -> Tally {
-    let mut storm = Storm::new(seed);
-    for _ in 0..STEPS {
-        storm.act();
-    }
-    storm.is_acting = false;
-    storm.heal();
-    storm.drain();
-    storm.judge()
+    tracing: Tracing,
 }
 
 impl Storm {
-    fn new(seed: u64) -> Self {
+    /// A run of a seed; the second one, of a seed that failed, with all jobs traced.
+    fn new(seed: u64, is_second_run: bool) -> Self {
         let mut rng = Rng::from_seed(seed_bytes(seed, 0xdd));
         let node_count = 2 + rng.below(4) as u16;
         let config = EngineConfig {
@@ -201,10 +195,22 @@ impl Storm {
             moves,
             policies,
             priorities: Priorities::new(Rng::from_seed(seed_bytes(seed, 0xb3))),
+            tracing: Tracing::draw(Rng::from_seed(seed_bytes(seed, 0x7c)), is_second_run),
         };
         storm.set_policies();
+        storm.set_tracing();
         storm.draw_weather();
         storm
+    }
+
+    fn play(&mut self) -> Tally {
+        for _ in 0..STEPS {
+            self.act();
+        }
+        self.is_acting = false;
+        self.heal();
+        self.drain();
+        self.judge()
     }
 
     fn node(&mut self) -> usize {
@@ -224,6 +230,7 @@ impl Storm {
         }
         self.shorten_memory();
         self.move_something();
+        self.look_at_a_life();
         self.consume();
         let ms = u64::from(self.rng.below(200));
         self.run(ms);
@@ -248,6 +255,7 @@ impl Storm {
             self.sim.run_for(ms);
         }
         self.collect();
+        self.check_lives();
     }
 
     fn drain(&mut self) {
@@ -294,6 +302,7 @@ impl Storm {
                 format!("{}, well since {healed_at}: {story:?}, {losses:?}", id.escape_ascii());
             let came = !story.delivered_at.is_empty();
             assert!(came || !self.is_owed(id, story, healed_at), "a promise was broken, {told}");
+            self.judge_life(id, story);
             match self.weather {
                 Weather::Fair => {
                     // A consumer may have it in hand when its TTL ends, and it dies of that.

@@ -25,6 +25,8 @@ pub struct Wanted {
     pub priority: u8,
     /// What its producer said of its failing; the policy of its queue says the rest.
     pub failing: Failing,
+    /// Whether its producer wants it traced.
+    pub is_traced: bool,
 }
 
 /// A producer that waits for its ID.
@@ -91,6 +93,10 @@ pub struct Story {
     pub early: usize,
     /// When it was acknowledged first.
     pub acked_at: Option<u64>,
+    /// Where a node that knew it took that, and when.
+    pub acked_on: Option<(usize, u64)>,
+    /// Where it was delivered, and when.
+    pub fetched_on: Vec<(usize, u64)>,
     /// A node died of an acknowledgement, and may have told others before.
     pub may_be_acked: bool,
     /// It was moved with a delay: of that and other holds any may stay.
