@@ -101,6 +101,10 @@ fn main() {
     run(count, ", kept", &[&[]], config.clone(), Storage::Works, None);
     run(count, ", two attributes", &[ATTRIBUTES], config.clone(), Storage::Off, None);
     run(count, ", kept, attributes", &[ATTRIBUTES], config.clone(), Storage::Works, None);
+    for (how, trace_sample) in [(", traced", 1), (", 1 in 100 traced", 100)] {
+        let config = EngineConfig { trace_sample, ..config.clone() };
+        run(count, how, &[&[]], config, Storage::Off, None);
+    }
     run_failing(count, "", &config, Storage::Off);
     run_failing(count, ", kept", &config, Storage::Works);
     let config = EngineConfig { aof_sums: SumPlace::Yes, ..config };

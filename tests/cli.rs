@@ -19,6 +19,8 @@ mod real_nodes;
 mod support;
 #[path = "cli/terminal.rs"]
 mod terminal;
+#[path = "cli/trace.rs"]
+mod trace;
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;

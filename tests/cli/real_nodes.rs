@@ -16,7 +16,7 @@ fn address(node: &TestServer) -> String {
     format!("127.0.0.1:{}", node.port())
 }
 
-fn three_nodes() -> ([TestServer; 3], String) {
+pub fn three_nodes() -> ([TestServer; 3], String) {
     let nodes = [start(), start(), start()];
     let addresses = nodes.each_ref().map(address).join(" ");
     let create = format!("cluster create {addresses}");

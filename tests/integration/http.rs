@@ -86,6 +86,7 @@ fn what_is_no_question_is_refused_and_its_connection_ends() {
         ("GET /api/queues?limit=2001 HTTP/1.1\r\n\r\n", 400),
         ("GET /api/queue HTTP/1.1\r\n\r\n", 400),
         ("GET /api/job?id=x HTTP/1.1\r\n\r\n", 400),
+        ("GET /api/trace HTTP/1.1\r\n\r\n", 400),
         ("GET /readyz?for=me HTTP/1.1\r\n\r\n", 400),
     ] {
         let mut client = HttpClient::connect(port);

@@ -220,6 +220,24 @@ fn a_queue_is_told_with_its_first_jobs_and_one_that_is_not_there_is_empty() {
 }
 
 #[test]
+fn what_happened_to_a_traced_job_is_told_also_when_it_is_gone() {
+    let (server, port) = server_with_http(&[]);
+    let mut client = server.client();
+    let id = text(client.call("ADDJOB q body 0 TRACE"));
+    let other = text(client.call("ADDJOB q body 0"));
+    drop(client.call(&format!("ACKJOB {id}")));
+    for path in ["job", "trace"] {
+        let answer = get(port, &format!("/api/{path}?id={id}"));
+        let places = ["added", "queued", "acked", "collected"]
+            .map(|event| answer.text().find(&format!("\"event\":\"{event}\",\"detail\":\"")));
+        assert!(places.is_sorted() && places[0].is_some(), "{}", answer.text());
+        assert!(answer.text().contains("\"detail\":\"why first\"}"), "{}", answer.text());
+        let answer = get(port, &format!("/api/{path}?id={other}"));
+        assert!(answer.text().ends_with("\"trace\":[]}\n"), "{}", answer.text());
+    }
+}
+
+#[test]
 fn ten_thousand_queues_are_scraped_while_clients_are_served() {
     let (server, port) = server_with_http(&[]);
     let mut client = server.client();

@@ -41,5 +41,6 @@ mod queue_policy;
 mod redis_clients;
 mod startup;
 mod support;
+mod trace;
 mod unfinished;
 mod waitjob;

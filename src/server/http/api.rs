@@ -344,9 +344,7 @@ fn write_deaths(deaths: &DeathCounts, object: &mut Object<'_>) {
 ///
 /// IDs have a plus sign now and then, which is a blank in a query, and no blanks.
 pub fn job(server: &Server, request: &HttpRequest) -> HttpAnswer {
-    let id: Option<Vec<u8>> =
-        request.parameter("id").map(|id| id.iter().map(plus_for_blank).collect());
-    let Some(id) = id.and_then(|id| JobId::parse(&id)) else {
+    let Some(id) = id_of(request) else {
         return HttpAnswer::line(400, "which job? /api/job?id=D-...");
     };
     let job = server.engine.job_figures(server.clock.now, &id);
@@ -355,7 +353,36 @@ pub fn job(server: &Server, request: &HttpRequest) -> HttpAnswer {
         if let Some(job) = job {
             write_job(server, object.key("job"), &job, BODY_MAX);
         }
+        write_trace(server, object, &id);
     })
+}
+
+/// GET /api/trace?id= -> what happened to a job on this node; an empty list for one that is not
+/// traced. For all nodes there is the command TRACE.
+pub fn trace(server: &Server, request: &HttpRequest) -> HttpAnswer {
+    let Some(id) = id_of(request) else {
+        return HttpAnswer::line(400, "which job? /api/trace?id=D-...");
+    };
+    whole(server, |object| write_trace(server, object, &id))
+}
+
+fn write_trace(server: &Server, object: &mut Object<'_>, id: &JobId) {
+    let node = server.engine.cluster().my_id().to_string();
+    object.list("trace", server.engine.trace_of(id), |out, event| {
+        let mut row = Object::begin(out);
+        row.number("at_ms", event.at.0);
+        row.text("node", &node);
+        row.bytes("event", &event.event);
+        let pairs = event.details.iter().map(|(name, value)| [name.as_slice(), value].join(&b' '));
+        row.bytes("detail", &pairs.collect::<Vec<_>>().join(&b", "[..]));
+        row.end();
+    });
+}
+
+/// The job that is asked for.
+fn id_of(request: &HttpRequest) -> Option<JobId> {
+    let id: Vec<u8> = request.parameter("id")?.iter().map(plus_for_blank).collect();
+    JobId::parse(&id)
 }
 
 fn plus_for_blank(byte: &u8) -> u8 {

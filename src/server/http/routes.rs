@@ -49,6 +49,7 @@ static ROUTES: &[Route] = &[
     route("/api/nodes", For::Token, api::nodes),
     route("/api/dead", For::Token, api::dead),
     route("/api/job", For::Token, api::job),
+    route("/api/trace", For::Token, api::trace),
 ];
 
 /// Answers a request.

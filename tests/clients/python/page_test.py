@@ -170,6 +170,19 @@ class Page(unittest.TestCase):
         self.assertIn("1 nack", tab.evaluate("document.querySelector('main .note').innerText"))
         self.assert_clean(tab)
 
+    def test_3_what_happened_to_a_job_is_shown_also_when_it_is_gone(self):
+        job = self.client.call("ADDJOB", "traced", "body", 0, "TRACE")
+        self.client.call("GETJOB", "FROM", "traced")
+        self.client.call("NACK", job, "REASON", "<b>busy</b>")
+        tab = self.open(f"#job={job}")
+        life = "document.querySelector('.trace-of-job')?.innerText"
+        text = tab.wait(life)
+        for shown in ("added", "copy-sent", "fetched", "nacked", "<b>busy</b>", f"trace {job}"):
+            self.assertIn(shown, text)
+        self.client.call("ACKJOB", job)
+        tab.wait(f"{life}?.includes('collected') && document.querySelector('main').innerText.includes('does not know that job')")
+        self.assert_clean(tab)
+
     def test_4_it_fits_a_phone_and_is_told_to_a_screen_reader(self):
         for fragment in ("", "#nodes", "#queue=mail", "#help", "#job"):
             tab = self.open(fragment, width=360, height=740)
