@@ -116,7 +116,8 @@ class Channel(virtual.Channel):
         self._transport = connection
         self._without_ack = set()
         self._private_queues = set()
-        self._announced = set()
+        # The jobs that say that a queue is bound, by binding.
+        self._announced = {}
         self._heard_bindings = {}
 
     # Publishing
@@ -195,26 +196,40 @@ class Channel(virtual.Channel):
             self._announce(exchange, *kind.prepare_bind(queue, exchange, routing_key, arguments))
 
     def _announce(self, exchange, routing_key, pattern, queue):
+        key = ("binding", queue, exchange, routing_key)
+        if key in self._announced:
+            return
         row = json.dumps([routing_key or "", pattern, queue])
         options = ["REPLICATE", 1, "RETRY", 0, "TTL", BINDING_TTL_SECS]
 
         def announce():
             # On every node, since publishers look at their own.
+            before, now = self._announced.get(key, ()), []
             for address, reply in self.nodes.call_each("ADDJOB", BINDINGS + exchange, row, 0, *options):
                 if isinstance(reply, Exception):
                     logger.info("Disque: %s:%d knows nothing of %s: %s", *address, queue, reply)
+                else:
+                    now.append(reply)
+            self._announced[key] = now
+            self._end_bindings(before)
 
-        key = ("binding", queue, exchange, routing_key)
-        if key in self._announced:
-            return
         announce()
-        self._announced.add(key)
         self.keeper.add(key, BINDING_TTL_SECS / 3, announce)
 
-    def _delete(self, queue, exchange=None, routing_key=None, *args, **kwargs):
-        key = ("binding", queue, exchange, routing_key)
-        self._announced.discard(key)
+    def _withdraw(self, key):
         self.keeper.discard(key)
+        self._end_bindings(self._announced.pop(key, ()))
+
+    def _end_bindings(self, job_ids):
+        if job_ids:
+            try:
+                # Any node tells the one that has the job.
+                self.nodes.call("FASTACK", *job_ids)
+            except (OSError, ErrorReply):
+                logger.info("Disque: %d bindings go when their TTL is over", len(job_ids))
+
+    def _delete(self, queue, exchange=None, routing_key=None, *args, **kwargs):
+        self._withdraw(("binding", queue, exchange, routing_key))
         self._private_queues.discard(queue)
         self._purge(queue)
 
@@ -372,8 +387,8 @@ class Channel(virtual.Channel):
     def close(self):
         if not self.closed:
             self.fetch.close()
-            for key in self._announced:
-                self.keeper.discard(key)
+            for key in list(self._announced):
+                self._withdraw(key)
         super().close()
 
 

@@ -259,6 +259,10 @@ class Consuming(KombuTest):
                         connection.drain_events(timeout=0.05)
         self.assertEqual(sorted(seen["all"]), ["mail.ann", "other.bob"])
         self.assertEqual(seen["some"], ["mail.ann"])
+        # Who does not listen any more is not published to.
+        for connection in listeners:
+            connection.close()
+        self.assertEqual(self.server.call("QLEN", transport.BINDINGS + self.name), 0)
 
 
 class Reconnecting(KombuTest):
