@@ -29,6 +29,8 @@ from support import PORT
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 CONF = ROOT / "conf"
 BINARIES = pathlib.Path(os.environ["DISQUE_SERVER"]).parent
+# Of characters that a configuration file has to quote.
+SECRET = 'se "cr\\et'
 # The real package is made with xz, which takes far longer.
 FAST = {"DEB_COMPRESSION": "-Zgzip -z1"}
 
@@ -295,13 +297,14 @@ class ContainerEntry(unittest.TestCase):
 
     def test_a_node_alone_ends_at_once_and_keeps_its_jobs(self):
         port = free_port()
-        begin = self.start(port, [], DISQUE_AUTH="secret", DISQUE_DRAIN_SECS="600")
+        begin = self.start(port, [], DISQUE_AUTH=SECRET, DISQUE_DRAIN_SECS="600")
         # The password is wanted, so that a plain PING is refused: that is alive.
         begin(lambda port: eventually(lambda: self.ask("health", port), lambda it: it == 0, "it is alive"))
-        environment = dict(self.environment, DISQUE_AUTH="secret")
+        environment = dict(self.environment, DISQUE_AUTH=SECRET)
         cli = [BINARIES / "disque", "-p", str(port)]
         run(*cli, "addjob", "mail", "body", "0", env=environment)
         (pid,) = re.findall(r"process_id:(\d+)", run(*cli, "info", "server", env=environment))
+        self.assertNotIn(SECRET, pathlib.Path(f"/proc/{pid}/cmdline").read_text())
         parent = int(pathlib.Path(f"/proc/{pid}/stat").read_text().split()[3])
         os.kill(parent, signal.SIGTERM)
         eventually(lambda: self.ask("health", port), lambda status: status != 0, "it has ended")
