@@ -34,6 +34,8 @@ PAGE = 10_000
 # Who listens to an exchange stands in a queue of this name, as jobs that nobody fetches.
 BINDINGS = "kombu.bindings."
 BINDING_TTL_SECS = 180
+# So often what could not be said of a job is tried again.
+AGAIN_SECS = 1
 # For so long a publisher remembers who listens.
 BINDINGS_FRESH_SECS = 1
 
@@ -329,12 +331,25 @@ class Channel(virtual.Channel):
         self.keeper.add(job_id, self.lease / 3, renew)
 
     def end(self, job_id, *command):
+        """Acknowledges a job or says that it failed. Where no node can be reached, this is said
+        as soon as one can, so that work which is done is not done again."""
         self.keeper.discard(job_id)
-        if command[0] == "ACKJOB":
-            # A node that does not know the job tells the others.
-            self.nodes.call(*command)
-        else:
-            self.nodes.call_until(lambda reply: reply == 1, *command)
+
+        def say():
+            if command[0] == "ACKJOB":
+                # A node that does not know the job tells the others.
+                self.nodes.call(*command)
+                return False
+            reply = self.nodes.call_until(lambda it: it == 1, *command)
+            if isinstance(reply, OSError):
+                raise reply
+            return False
+
+        try:
+            say()
+        except OSError as error:
+            logger.warning("Disque: %s of job %s is sent again: %s", command[0], job_id, error)
+            self.keeper.add(("end", job_id), AGAIN_SECS, say)
 
     def give_back(self, job_ids):
         """Queues jobs again without counting it as a failure. What cannot be reached comes

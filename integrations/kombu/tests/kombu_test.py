@@ -287,6 +287,19 @@ class Reconnecting(KombuTest):
             with self.assertRaisesRegex(OSError, "no node of Disque can be used"):
                 connection.default_channel.queue_declare("any")
 
+    def test_an_acknowledgement_without_any_node_is_sent_when_there_is_one(self):
+        with Server(BINARY, "appendonly yes") as server:
+            self.connection = self.connect(f"disque://127.0.0.1:{server.port}")
+            self.publish("done")
+            queue = Queue(self.name, exchange="", routing_key=self.name)(self.connection.channel())
+            message = queue.get()
+            server.kill()
+            message.ack()
+            server.__enter__()
+            client = resp.Client(server.port)
+            self.addCleanup(client.close)
+            eventually(lambda: client.call("DBSIZE"), lambda count: count == 0, "the job is gone")
+
     def test_a_password_is_sent_and_a_wrong_one_refused(self):
         with Server(BINARY, "requirepass secret") as server:
             for credentials in (":secret", "default:secret"):
