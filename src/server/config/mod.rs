@@ -15,9 +15,7 @@ pub mod form;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use crate::engine::config::{
-    Announce, EngineConfig, EnqueueAtLoad, Eviction, TRACE_MAX_DEFAULT,
-};
+use crate::engine::config::{Announce, EngineConfig, EnqueueAtLoad, Eviction, TRACE_MAX_DEFAULT};
 use crate::engine::policy::Policies;
 use crate::engine::policy::RetryFrom;
 use crate::proto::aof_record::SumPlace;
