@@ -14,6 +14,8 @@ pub const MEMORY_SHORT: u64 = 75;
 const MEMORY_FULL: u64 = 95;
 /// Copies of a job when ADDJOB does not say, in a cluster that has as many nodes.
 const REPLICATE_DEFAULT: usize = 3;
+/// A queue that only policies for all queues are about.
+const ANY_QUEUE: &str = "disque --check";
 
 /// A node as it sees itself and its cluster.
 #[derive(Debug)]
@@ -23,6 +25,8 @@ pub struct NodeCondition {
     pub memory_max: Option<u64>,
     /// All nodes it knows, itself among them.
     view: Vec<NodePeer>,
+    /// Copies that a job has when its ADDJOB is answered, if it does not say how many.
+    copies: usize,
 }
 
 impl NodeCondition {
@@ -30,7 +34,30 @@ impl NodeCondition {
     pub fn read(connection: &mut ServerConnection) -> Result<NodeCondition, Failure> {
         let info = Info::read(connection)?;
         let memory_max = memory_max(&connection.call(&["CONFIG", "GET", "maxmemory"])?);
-        Ok(NodeCondition { info, memory_max, view: nodes::view(connection)? })
+        let view = nodes::view(connection)?;
+        let mut condition = NodeCondition { info, memory_max, view, copies: 0 };
+        condition.copies = condition.members().count().min(REPLICATE_DEFAULT);
+        if condition.lacks_takers() {
+            // A policy for all queues may ask for fewer. C servers have none.
+            let policy = connection.call(&["QPOLICY", ANY_QUEUE])?;
+            let said = ["default-replicate", "default-sync"].map(|word| number_of(&policy, word));
+            condition.copies = said.into_iter().flatten().fold(condition.copies, usize::min);
+        }
+        Ok(condition)
+    }
+
+    /// Returns whether too few other nodes can take copies of a job whose ADDJOB says nothing of
+    /// them.
+    fn lacks_takers(&self) -> bool {
+        self.copies_elsewhere() > self.takers()
+    }
+
+    fn copies_elsewhere(&self) -> usize {
+        if self.is_leaving() { self.copies } else { self.copies.saturating_sub(1) }
+    }
+
+    fn takers(&self) -> usize {
+        self.members().filter(|peer| peer.takes_copies()).count()
     }
 
     /// Returns the memory in use, in bytes.
@@ -65,18 +92,35 @@ impl NodeCondition {
             let max = human_bytes(self.memory_max.unwrap_or(0));
             return Some(format!("memory {percent}% of {max}: new jobs are refused"));
         }
-        let copies = self.members().count().min(REPLICATE_DEFAULT);
-        let elsewhere = if self.is_leaving() { copies } else { copies.saturating_sub(1) };
-        let takers = self.members().filter(|peer| peer.takes_copies()).count();
-        if elsewhere <= takers {
+        if !self.lacks_takers() {
             return None;
         }
+        let (elsewhere, takers) = (self.copies_elsewhere(), self.takers());
         let leaving = if self.is_leaving() { "leaving the cluster: " } else { "" };
         Some(format!(
             "{leaving}new jobs are refused: {} must take a copy, and {takers} can",
             counted(elsewhere as u64, "other node")
         ))
     }
+}
+
+/// Finds what a policy says with a word that takes a number: a map, or the same as a flat list, of
+/// the value and the glob that says it.
+fn number_of(policy: &Value, word: &str) -> Option<usize> {
+    let value = match policy {
+        Value::Map(pairs) => &pairs.iter().find(|(name, _)| is_text(name, word))?.1,
+        Value::Array(items) => &items.chunks_exact(2).find(|pair| is_text(&pair[0], word))?[1],
+        _ => return None,
+    };
+    let Value::Array(value) = value else { return None };
+    match value.first() {
+        Some(Value::Integer(number)) => usize::try_from(*number).ok(),
+        _ => None,
+    }
+}
+
+fn is_text(value: &Value, text: &str) -> bool {
+    matches!(value, Value::Bulk(bytes) if bytes == text.as_bytes())
 }
 
 /// Reads the reply to CONFIG GET maxmemory. It is an error where CONFIG was renamed away.

@@ -262,7 +262,14 @@ impl Engine {
             NewlyAcked::Yes
         };
         let holders = u32::try_from(self.jobs.may_have(r).len()).unwrap_or(u32::MAX);
-        if holders <= may_have {
+        if holders <= may_have && self.has_copies_under_way(r, from) {
+            // The ack of the sender may overtake a copy that this node sent. Its own does not; and
+            // it sends that once, and then with its timed attempts: two nodes may be at it, and
+            // would answer each other for ever.
+            if newly == NewlyAcked::Yes {
+                self.collect(r);
+            }
+        } else if holders <= may_have {
             self.send_got_ack(from, id, KnowsJob::Yes);
             if newly == NewlyAcked::Yes {
                 self.pass_ack_on(r, from);

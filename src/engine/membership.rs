@@ -11,6 +11,7 @@ use crate::proto::bus::{Gossip, GossipKind, Header};
 
 use super::Engine;
 use super::cluster::{Cluster, Context, Event, LinkEnds};
+use super::late_copies::Resend;
 use super::node_set::{ME, NodeRef};
 
 impl Engine {
@@ -41,10 +42,15 @@ impl Engine {
                 self.resend_acks(node);
                 self.resend_moves(node);
             }
-            Event::Acquainted(_) => self.link_count += 1,
+            Event::Acquainted(node) => {
+                self.link_count += 1;
+                // What it was sent before came from an unknown node.
+                self.copy_to(node, Resend::Yes);
+            }
             Event::LinkUp(node) => {
                 self.resend_acks(node);
                 self.resend_moves(node);
+                self.copy_to(node, Resend::Yes);
                 self.link_count += 1;
                 self.jobs.search_for_attributes();
             }
@@ -52,6 +58,7 @@ impl Engine {
                 self.resend_moves(node);
                 self.jobs.search_for_attributes();
             }
+            Event::AnswersAgain(node) | Event::Stays(node) => self.copy_to(node, Resend::No),
             _ => {}
         }
     }
@@ -74,6 +81,7 @@ impl Engine {
             && let Some(node) = self.cluster.known_sender(header)
         {
             self.restored.note_ping(node);
+            self.note_ping_for_copies(node, link);
         }
     }
 

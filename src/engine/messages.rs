@@ -86,7 +86,7 @@ impl Engine {
                 self.on_repl_job(from, record, confirm);
             }
             Message::GotJob { id, move_digest } => self.on_got_job(from, *id, *move_digest),
-            Message::Enqueue { id, delay_secs } => self.on_enqueue(from, *id, *delay_secs),
+            Message::Enqueue { id, delay_secs } => self.on_enqueue(from, *id, *delay_secs, flags),
             Message::Queued { id, hold_secs } => {
                 self.on_postponed(from, *id, Postponed::Queued, *hold_secs, flags);
             }
@@ -129,12 +129,15 @@ impl Engine {
     ///
     /// Differs from C, where an at-most-once job has no requeue time on a node that got
     /// a copy, and so is never queued: one that was not delivered gets one now.
-    fn on_enqueue(&mut self, from: NodeRef, id: JobId, delay_secs: u32) {
+    fn on_enqueue(&mut self, from: NodeRef, id: JobId, delay_secs: u32, flags: MessageFlags) {
         if self.is_acked_here(&id) {
             self.send_set_ack(from, id);
             return;
         }
         let Some(r) = self.jobs.find(&id) else { return };
+        if flags.contains(MessageFlags::GO_ON) {
+            self.take_over_late_copies(r);
+        }
         let job = &self.jobs[r];
         // A job that waits for copies here is nobody else's to enqueue.
         if !job.is_active()

@@ -14,7 +14,7 @@
 //! | [`policy`] | what holds for the jobs of a queue by its name |
 //! | [`delivery`] | enqueue, fetch, requeue, removal |
 //! | `dead` | jobs that fail for good, and go to a dead queue |
-//! | [`replication`] | a job on enough nodes before its producer gets its ID |
+//! | [`replication`], `late_copies` | a job on enough nodes before its producer gets its ID, and on more after |
 //! | [`ack`], [`ack_only`], [`ack_resend`] | acknowledgement and collection |
 //! | [`need_jobs`], [`your_jobs`] | jobs asked of other nodes, and lent to them |
 //! | [`offers`] | urgent jobs offered to nodes that have less urgent ones |
@@ -51,6 +51,7 @@ mod flush;
 mod hold;
 mod invariants;
 pub mod jobs;
+mod late_copies;
 pub mod membership;
 pub mod memory;
 pub mod messages;
@@ -94,6 +95,7 @@ use dead::{Deaths, ExpiredWhileDown};
 use endings::Endings;
 use error::CommandError;
 use jobs::{JobCounts, JobRef, Jobs};
+use late_copies::LateCopies;
 use moves::MoveResend;
 use offers::Offers;
 use outbox::{ConnectToken, Outbox};
@@ -129,6 +131,7 @@ pub struct Engine {
     jobs: Jobs,
     ack_only: AckOnlyJobs,
     ack_resend: AckResend,
+    late_copies: LateCopies,
     move_resend: MoveResend,
     restored: Restored,
     expired_while_down: ExpiredWhileDown,
@@ -172,6 +175,7 @@ impl Engine {
             jobs: Jobs::new(job_key, now.mono),
             ack_only: AckOnlyJobs::default(),
             ack_resend: AckResend::default(),
+            late_copies: LateCopies::default(),
             move_resend: MoveResend::default(),
             restored: Restored::default(),
             expired_while_down: ExpiredWhileDown::default(),
@@ -335,6 +339,7 @@ impl Engine {
             .min(self.jobs.first_to_tell().map_or(MonoMs::NEVER, |(at, _)| at))
             .min(self.queries.next_at())
             .min(self.offers.next_at())
+            .min(self.late_copies.next_at())
             .min(self.attributes_asked_at())
     }
 
@@ -362,6 +367,11 @@ impl Engine {
     pub fn job_counts(&self) -> JobCounts {
         let counts = self.jobs.counts();
         JobCounts { acked: counts.acked + self.ack_only.len(), ..counts }
+    }
+
+    /// Jobs that were promised and are to get further copies. INFO: jobs_short_of_copies.
+    pub fn short_of_copies_count(&self) -> usize {
+        self.jobs.short_count()
     }
 
     /// INFO: registered_queues.
@@ -428,6 +438,7 @@ impl Engine {
                 let lent = self.serve_asks(q);
                 budget = budget.saturating_sub(lent.max(1));
             } else if self.resend_some_acks(&mut budget) == More::No
+                && self.make_late_copies(&mut budget) == More::No
                 && self.resend_some_moves(&mut budget) == More::No
                 && self.announce_some_restored(&mut budget) == More::No
             {

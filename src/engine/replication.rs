@@ -19,7 +19,8 @@
 //!
 //! A node that takes no copy itself (memory is short, or it leaves the cluster) replicates
 //! *externally*: when enough others have the job, one of them is asked by ENQUEUE to queue it,
-//! and the job is dropped here. When it turns out that the others do not take it, and memory is
+//! and the job is dropped here. What SYNC leaves for later (see [`super::late_copies`]) is that
+//! node's to see to. When it turns out that the others do not take it, and memory is
 //! not quite full here, this node becomes one of its holders. Not of an at-most-once job, which
 //! has one holder: another node may have it already.
 
@@ -62,6 +63,14 @@ impl Engine {
     /// copies name the new ones). Nodes whose memory is short come last; of a job with attributes,
     /// those that keep attributes come first. Returns how many were added.
     pub(super) fn replicate(&mut self, r: JobRef, count: usize, confirm: Confirm) -> usize {
+        let added = self.add_holders(r, count);
+        self.send_copies(r, added, confirm);
+        added
+    }
+
+    /// Adds up to `count` nodes to those that may have the job, of which nothing is sent to them
+    /// yet. Returns how many were added.
+    pub(super) fn add_holders(&mut self, r: JobRef, count: usize) -> usize {
         let (mut drawn, mut added) = (0, 0);
         let mut short_of_memory = Vec::new();
         let first = if self.jobs[r].flags().contains(JobFlags::HAD_ATTRIBUTES) {
@@ -84,13 +93,12 @@ impl Engine {
                 added += 1;
             }
         }
-        self.send_copies(r, added, confirm);
         added
     }
 
     /// Sends the job to its holders; to those that confirmed it only when it has `added` new
     /// ones.
-    fn send_copies(&mut self, r: JobRef, added: usize, confirm: Confirm) {
+    pub(super) fn send_copies(&mut self, r: JobRef, added: usize, confirm: Confirm) {
         let copies = self.jobs.copies(r);
         let (done, waiting): (Vec<NodeRef>, Vec<NodeRef>) = self
             .jobs
@@ -105,7 +113,7 @@ impl Engine {
         }
     }
 
-    fn send_job(&mut self, r: JobRef, to: &[NodeRef], flags: MessageFlags) {
+    pub(super) fn send_job(&mut self, r: JobRef, to: &[NodeRef], flags: MessageFlags) {
         if to.is_empty() {
             return;
         }
@@ -122,18 +130,19 @@ impl Engine {
         });
     }
 
-    /// Takes in a job that is new here, and whose producer waits for `count` copies on other
-    /// nodes until the deadline.
+    /// Takes in a job that is new here, and whose producer waits until the deadline for `wanted`
+    /// copies, this node's included; `count` other nodes are asked at once.
     pub(super) fn await_copies(
         &mut self,
         call: &Call<'_>,
         new: NewJob,
-        count: usize,
+        (wanted, count): (u16, usize),
         deadline: MonoMs,
     ) {
         let wait = CopyWait {
             client: call.client,
             resp: call.resp,
+            wanted,
             copies: if self.jobs.sets().contains(&new.may_have, ME) { vec![ME] } else { vec![] },
             ask_at: self.ask_again_at(new.body.len()),
         };
@@ -183,9 +192,11 @@ impl Engine {
 
     /// A node has a copy of a job that waits for some, or waited.
     fn note_copy(&mut self, r: JobRef, from: NodeRef) {
-        let wanted = usize::from(self.jobs[r].repl);
-        if self.jobs.add_copy(r, from).is_some_and(|copies| copies >= wanted) {
-            self.replication_achieved(r);
+        match self.jobs.add_copy(r, from) {
+            Some(false) => {}
+            Some(true) => _ = self.replication_achieved(r),
+            None if self.jobs.has_no_shortages() => {}
+            None => self.note_late_copy(r, from),
         }
     }
 
@@ -197,10 +208,14 @@ impl Engine {
         self.blocked.end(wait.client);
         self.reply(wait.client, wait.resp).status(id.0);
         self.resume(wait.client);
+        let goes_on = wait.wanted < self.jobs[r].repl;
         if !self.jobs.may_have(r).contains(&ME) {
-            self.enqueue_elsewhere(r, &wait.copies);
+            self.enqueue_elsewhere(r, &wait.copies, goes_on);
             self.forget(r, Gone::PassedOn);
             return Kept::No;
+        }
+        if goes_on {
+            self.begin_late_copies(r, &wait.copies);
         }
         self.release_to_queue(r);
         Kept::Yes
@@ -215,9 +230,10 @@ impl Engine {
         self.log_loadjob(r);
     }
 
-    /// Tells one of the nodes that have a copy to queue the job, after its delay. Nothing is sent
-    /// when all links to them are down.
-    pub(super) fn enqueue_elsewhere(&mut self, r: JobRef, holders: &[NodeRef]) {
+    /// Tells one of the nodes that have a copy to queue the job, after its delay; and, if it is
+    /// able and that is wanted, to see to the copies that are lacking. Nothing is sent when all
+    /// links to them are down.
+    pub(super) fn enqueue_elsewhere(&mut self, r: JobRef, holders: &[NodeRef], goes_on: bool) {
         let mut linked: Vec<NodeRef> =
             holders.iter().copied().filter(|node| self.cluster.is_linked(*node)).collect();
         if linked.is_empty() {
@@ -229,10 +245,17 @@ impl Engine {
                 linked.retain(keeps);
             }
         }
+        if goes_on && linked.iter().any(|node| self.cluster.is_able(*node, Abilities::HOLDS)) {
+            linked.retain(|node| self.cluster.is_able(*node, Abilities::HOLDS));
+        }
         let to = linked[self.rng.index(linked.len())];
         let (id, delay_secs) = (self.jobs[r].id, self.jobs[r].delay_secs);
         let message = Message::Enqueue { id, delay_secs };
-        self.cluster.send(&mut self.out, &[to], MessageFlags::NONE, &message);
+        let flags = match goes_on && self.cluster.is_able(to, Abilities::HOLDS) {
+            true => MessageFlags::GO_ON,
+            false => MessageFlags::NONE,
+        };
+        self.cluster.send(&mut self.out, &[to], flags, &message);
     }
 
     /// Nobody waits for the copies of this job any more: it is dropped wherever it may be.

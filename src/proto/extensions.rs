@@ -33,6 +33,7 @@
 //! |---|---|---|
 //! | STANDING | 8 | NEEDJOBS |
 //! | BY_CLIENT | 16 | QUEUED |
+//! | GO_ON | 16 | ENQUEUE |
 //! | PURGED | 16 | SETACK |
 //! | BETTER_ONLY | 16 | NEEDJOBS |
 //! | | bytes 1 and 2 | the digest of a move, on QUEUED, WORKING and WILLQUEUE |
@@ -76,6 +77,7 @@ pub mod message_flag {
     pub const STANDING: u8 = 8;
     pub const BY_CLIENT: u8 = 16;
     pub const PURGED: u8 = 16;
+    pub const GO_ON: u8 = 16;
     pub const BETTER_ONLY: u8 = 16;
 }
 

@@ -137,6 +137,7 @@ fn jobs(text: &mut Text, server: &Server) {
     text.line("jobs_passive", counts.passive);
     text.line("jobs_acked", counts.acked);
     text.line("jobs_wait_repl", counts.wait_repl);
+    text.line("jobs_short_of_copies", server.engine.short_of_copies_count());
 }
 
 fn persistence(text: &mut Text, server: &Server) {

@@ -21,6 +21,8 @@ fn answer(request: &Words, info: &[u8], nodes: &[u8]) -> Option<Vec<u8>> {
         ["INFO"] => Some(info.to_vec()),
         ["CONFIG", "GET", "maxmemory"] => Some(array(&[bulk("maxmemory"), bulk("1000")])),
         ["CLUSTER", "NODES"] => Some(nodes.to_vec()),
+        // As a C server answers it.
+        ["QPOLICY", _] => Some(b"-ERR unknown command 'QPOLICY'\r\n".to_vec()),
         _ => None,
     }
 }

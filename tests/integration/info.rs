@@ -43,7 +43,7 @@ fn every_section_has_its_fields_in_order() {
         (
             "jobs",
             "registered_jobs jobs_queued jobs_in_flight jobs_delayed jobs_passive jobs_acked \
-             jobs_wait_repl",
+             jobs_wait_repl jobs_short_of_copies",
         ),
         ("queues", "registered_queues"),
         (

@@ -21,6 +21,7 @@
 //! > id A <job1>                an ID with its random part left out
 //! > count A                    what INFO counts
 //! > situations A               how many jobs are in which situation
+//! > short A                    how many jobs are to get further copies
 //! > aof A                      the records written since this was last asked
 //! > trace A <job1>             what happened to a job on this node, and after how many ms
 //! ```
@@ -177,6 +178,10 @@ impl Player {
             "situations" => {
                 let counts = self.sim.nodes[node_of(&word(1))].engine.job_counts();
                 answer = format!("{counts:?}\n");
+            }
+            "short" => {
+                let short = self.sim.nodes[node_of(&word(1))].engine.short_of_copies_count();
+                answer = format!("{short}\n");
             }
             "aof" => answer = self.new_records(node_of(&word(1))),
             "memory" => self.sim.set_memory_level(node_of(&word(1)), number(2) as u8),

@@ -7,7 +7,7 @@ use crate::engine::arguments::{Arguments, deadline, is, queue_name};
 use crate::engine::command::{Call, CommandResult, EngineCommand, Outcome, row};
 use crate::engine::error::CommandError;
 use crate::engine::jobs::{JobFlags, NewJob};
-use crate::engine::node_set::NodeSet;
+use crate::engine::node_set::{ME, NodeSet};
 use crate::engine::policy::PolicyWord;
 use crate::engine::queue::QueueRef;
 use crate::engine::records::saturate_u32;
@@ -40,6 +40,8 @@ struct AddJob<'a> {
     body: &'a [u8],
     deadline: MonoMs,
     repl: u16,
+    /// How many copies its producer waits for.
+    sync: u16,
     ttl_secs: u32,
     retry_secs: u32,
     delay_secs: u32,
@@ -56,7 +58,7 @@ struct AddJob<'a> {
 /// The name and the value of an attribute.
 type Attribute<'a> = (&'a [u8], &'a [u8]);
 
-/// ADDJOB queue body ms-timeout [REPLICATE n] [TTL s] [RETRY s] [DELAY s] [MAXLEN n]
+/// ADDJOB queue body ms-timeout [REPLICATE n] [SYNC n] [TTL s] [RETRY s] [DELAY s] [MAXLEN n]
 /// [ASYNC] [PRIORITY p] [ATTR name value ...] [MAXDELIVERIES n] [DEADQUEUE queue] [TRACE] -> status:
 /// the job's ID. For what is not said the policies of
 /// the queue count first.
@@ -66,18 +68,29 @@ type Attribute<'a> = (&'a [u8], &'a [u8]);
 pub fn addjob(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     let request = parse(engine, call)?;
     let queue = engine.queues.find(request.queue);
-    let is_external = engine.takes_no_copy(request.repl);
-    let copies_elsewhere = usize::from(request.repl) - usize::from(!is_external);
+    let is_external = engine.takes_no_copy(request.sync);
+    let copies_elsewhere = usize::from(request.sync) - usize::from(!is_external);
+    let goes_on = request.sync < request.repl;
     check(engine, &request, queue, copies_elsewhere)?;
     let may_have = if is_external { NodeSet::default() } else { NodeSet::me() };
     let new = describe(engine, &request, queue, may_have);
     let id = new.id;
-    if copies_elsewhere == 0 && request.delay_secs == 0 {
+    if copies_elsewhere == 0 && request.delay_secs == 0 && !goes_on {
         let r = engine.register_queued(new, || Event::Added(call.client));
         engine.log_loadjob(r);
     } else if copies_elsewhere > 0 && request.copies == Copies::Awaited {
-        engine.await_copies(call, new, copies_elsewhere, request.deadline);
+        // Who keeps no copy leaves the further ones to a node that does.
+        let asked = match is_external {
+            true => copies_elsewhere,
+            false => usize::from(request.repl) - 1,
+        };
+        engine.await_copies(call, new, (request.sync, asked), request.deadline);
         return Ok(Outcome::Blocked);
+    } else if goes_on {
+        let r = engine.register(new, || Event::Added(call.client));
+        engine.begin_late_copies(r, &[ME]);
+        engine.replicate(r, usize::from(request.repl) - 1, Confirm::Yes);
+        engine.release_to_queue(r);
     } else {
         let r = engine.register(new, || Event::Added(call.client));
         let sent = engine.replicate(r, copies_elsewhere, Confirm::No);
@@ -87,7 +100,7 @@ pub fn addjob(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
         }
         if is_external {
             let holders = engine.jobs.may_have(r).to_vec();
-            engine.enqueue_elsewhere(r, &holders);
+            engine.enqueue_elsewhere(r, &holders, false);
             engine.forget(r, Gone::PassedOn);
         } else {
             engine.release_to_queue(r);
@@ -98,7 +111,8 @@ pub fn addjob(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
 }
 
 fn parse<'a>(engine: &mut Engine, call: &'a Call<'_>) -> Result<AddJob<'a>, CommandError> {
-    let (mut replicate, mut ttl, mut retry, mut delay) = (None, None, None, 0);
+    let (mut replicate, mut sync) = (None, None);
+    let (mut ttl, mut retry, mut delay) = (None, None, 0);
     let (mut queue_len_max, mut copies, mut attributes) = (None, Copies::Awaited, Vec::new());
     let mut priority = Priority::DEFAULT;
     let mut limits = Limits::default();
@@ -111,6 +125,8 @@ fn parse<'a>(engine: &mut Engine, call: &'a Call<'_>) -> Result<AddJob<'a>, Comm
                 return Err(CommandError::Replicate);
             }
             replicate = Some(copies);
+        } else if is(option, "sync") {
+            sync = Some(u64::from(arguments.named_number(1, CommandError::Sync)?));
         } else if is(option, "ttl") {
             ttl = Some(arguments.number(1, CommandError::Ttl)?);
         } else if is(option, "retry") {
@@ -141,14 +157,23 @@ fn parse<'a>(engine: &mut Engine, call: &'a Call<'_>) -> Result<AddJob<'a>, Comm
     }
     let deadline = deadline(&call.args[3], engine.now.mono)?;
     let size = engine.cluster.size() as u64;
+    let mut default_sync = None;
     if let Some(policy) = engine.policy_of(&call.args[1]) {
         let copies = policy.number(PolicyWord::DefaultReplicate).map(|copies| copies.min(size));
         replicate = replicate.or(copies);
+        default_sync = policy.number(PolicyWord::DefaultSync);
         ttl = ttl.or(policy.number(PolicyWord::DefaultTtl).filter(|ttl| delay < *ttl));
         retry = retry.or(policy.number(PolicyWord::DefaultRetry));
         queue_len_max = queue_len_max.or(policy.number(PolicyWord::MaxLen));
     }
     let replicate = replicate.unwrap_or(size.min(REPLICATE_DEFAULT));
+    let sync = match (sync, copies) {
+        (Some(_), Copies::Async) => return Err(CommandError::SyncWithAsync),
+        (Some(sync), Copies::Awaited) if sync > replicate => return Err(CommandError::Sync),
+        (Some(sync), Copies::Awaited) => sync,
+        (None, Copies::Awaited) => default_sync.unwrap_or(replicate).min(replicate),
+        (None, Copies::Async) => replicate,
+    };
     let ttl = ttl.unwrap_or(TTL_DEFAULT_SECS);
     if replicate > 1 && retry == Some(0) {
         return Err(CommandError::RetryZeroNeedsOneCopy);
@@ -164,6 +189,7 @@ fn parse<'a>(engine: &mut Engine, call: &'a Call<'_>) -> Result<AddJob<'a>, Comm
         body: &call.args[2],
         deadline,
         repl: replicate as u16,
+        sync: sync as u16,
         ttl_secs: saturate_u32(ttl.min(ttl_max)),
         retry_secs: saturate_u32(retry),
         delay_secs: saturate_u32(delay),
@@ -208,7 +234,7 @@ fn check(
     queue: Option<QueueRef>,
     copies_elsewhere: usize,
 ) -> Result<(), CommandError> {
-    let is_external = copies_elsewhere == usize::from(request.repl);
+    let is_external = copies_elsewhere == usize::from(request.sync);
     let reachable = engine.cluster.reachable_count();
     if copies_elsewhere > reachable {
         if is_external && copies_elsewhere - 1 == reachable {

@@ -17,6 +17,8 @@ use crate::engine::node_set::NodeRef;
 pub struct CopyWait {
     pub client: ClientId,
     pub resp: Resp,
+    /// How many copies its producer waits for.
+    pub wanted: u16,
     /// Nodes that said they have a copy; this one counts when it holds one.
     pub copies: Vec<NodeRef>,
     /// When one more node is asked.

@@ -265,6 +265,9 @@ impl Jobs {
         if self.table[r].flags.contains(JobFlags::HAD_ATTRIBUTES) {
             self.stop_telling(r);
         }
+        if !self.has_no_shortages() {
+            self.stop_copying(r);
+        }
         self.schedule(r);
     }
 
@@ -299,12 +302,13 @@ impl Jobs {
         self.sets.add(&mut self.table[r].may_have, node)
     }
 
-    /// Notes that a node has a copy of a job that waits for some; returns how many have.
-    /// `None` when it does not wait.
-    pub fn add_copy(&mut self, r: JobRef, node: NodeRef) -> Option<usize> {
+    /// Notes that a node has a copy of a job that waits for some; tells whether these are enough
+    /// now. `None` when it does not wait.
+    pub fn add_copy(&mut self, r: JobRef, node: NodeRef) -> Option<bool> {
         let wait = self.table[r].copy_wait()?;
         self.copy_waits.add_copy(wait, node);
-        Some(self.copy_waits.get(wait).copies.len())
+        let wait = self.copy_waits.get(wait);
+        Some(wait.copies.len() >= usize::from(wait.wanted))
     }
 
     /// One more node is asked for a copy of a waiting job at `ask_at`.

@@ -20,6 +20,7 @@ mod counts;
 mod job;
 mod life;
 mod moves;
+mod shortages;
 
 use core::ops::Index;
 use std::collections::BTreeSet;
@@ -45,6 +46,7 @@ pub use job::{
 pub use life::{Announced, Nack};
 use moves::MoveTable;
 pub use moves::{JobPlace, Knows};
+use shortages::Shortages;
 
 pub struct Jobs {
     table: Table<Job>,
@@ -56,6 +58,7 @@ pub struct Jobs {
     copy_waits: CopyWaits,
     attributes: AttributeTable,
     moves: MoveTable,
+    shortages: Shortages,
     counts: Counts,
     /// Who has a job acked, of those whose collection began.
     acks: Table<Vec<NodeRef>>,
@@ -79,6 +82,7 @@ impl Jobs {
             copy_waits: CopyWaits::default(),
             attributes: AttributeTable::default(),
             moves: MoveTable::default(),
+            shortages: Shortages::default(),
             counts: Counts::default(),
             acks: Table::default(),
             uncollected: BTreeSet::new(),
@@ -177,6 +181,9 @@ impl Jobs {
         if !self.purged.is_empty() {
             self.purged.remove(&r);
         }
+        if !self.has_no_shortages() {
+            self.end_shortage(r);
+        }
         let mut job = self.table.remove(r);
         self.counts.remove(job.queue, job.situation());
         if job.flags.has_some_of(JobFlags::HAS_MORE) {
@@ -217,9 +224,9 @@ impl Jobs {
         self.table[r].copy_wait().map(|wait| self.copy_waits.get(wait))
     }
 
-    /// Nodes that said they have a copy, while the job waits for copies.
+    /// Nodes that said they have a copy, while the job waits for copies or lacks some.
     pub fn copies(&self, r: JobRef) -> &[NodeRef] {
-        self.copy_wait(r).map_or(&[], |wait| &wait.copies)
+        self.copy_wait(r).map_or_else(|| self.late_copies(r), |wait| &wait.copies)
     }
 
     /// The waiting job for which one more node is asked first, and when.
@@ -311,6 +318,7 @@ impl Jobs {
         self.copy_waits.check_invariants();
         self.check_attributes();
         self.check_moves();
+        self.check_shortages();
         self.counts.check_invariants(self.iter().map(|(_, job)| job));
         assert_eq!(self.index.len(), indexed, "one index entry a job without its slot in its ID");
         assert_eq!(self.copy_waits.len(), waiting, "one wait a waiting job");

@@ -31,6 +31,8 @@ pub enum PolicyWord {
     DefaultRetry,
     /// The REPLICATE, as far as the cluster has nodes.
     DefaultReplicate,
+    /// The SYNC, as far as there are copies.
+    DefaultSync,
     /// The MAXLEN; 0 is none.
     MaxLen,
 }
@@ -44,7 +46,7 @@ enum Form {
 }
 
 impl PolicyWord {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::MaxDeliveries,
         Self::DeadQueue,
         Self::DeadTtl,
@@ -54,6 +56,7 @@ impl PolicyWord {
         Self::DefaultTtl,
         Self::DefaultRetry,
         Self::DefaultReplicate,
+        Self::DefaultSync,
         Self::MaxLen,
     ];
 
@@ -68,6 +71,7 @@ impl PolicyWord {
             Self::DefaultTtl => "default-ttl",
             Self::DefaultRetry => "default-retry",
             Self::DefaultReplicate => "default-replicate",
+            Self::DefaultSync => "default-sync",
             Self::MaxLen => "max-len",
         }
     }
@@ -83,7 +87,7 @@ impl PolicyWord {
             Self::RetryFrom => Form::OneOf(&["queue", "delivery"]),
             // A default of 0 would make jobs at-most-once whose producers do not say so.
             Self::DefaultTtl | Self::DefaultRetry => number(1, u32::MAX.into()),
-            Self::DefaultReplicate => number(1, u16::MAX.into()),
+            Self::DefaultReplicate | Self::DefaultSync => number(1, u16::MAX.into()),
             Self::MaxLen => number(0, i64::MAX.unsigned_abs()),
         }
     }

@@ -98,6 +98,10 @@ impl MessageFlags {
     /// [`Abilities::OFFER`].
     pub const BETTER_ONLY: Self = Self::of(message_flag::BETTER_ONLY);
 
+    /// An ENQUEUE of a job of which its sender keeps no copy, and which is to get more than it has:
+    /// the receiver sees to that. To nodes with [`Abilities::HOLDS`].
+    pub const GO_ON: Self = Self::of(message_flag::GO_ON);
+
     /// Flags without a digest.
     pub const fn of(bits: u8) -> Self {
         Self { bits, move_digest: 0 }

@@ -12,9 +12,17 @@ const COMMENT_WIDTH: usize = 88;
 
 /// Lines of the sample file that differ from the defaults, which are those of the C server:
 /// they suit a server that is started by a service manager.
-const SAMPLE_LINES: [(&str, &str); 3] = [
+const SAMPLE_LINES: [(&str, &str); 4] = [
     ("dir", "# dir \"/var/lib/disque\""),
     ("retry-from", "retry-from delivery"),
+    (
+        "queue-policy",
+        "# With this line an ADDJOB that does not say more is answered when the job is on two\n\
+         # nodes, and a third copy is made after that. So one node of three may be down and\n\
+         # producers go on. In return, a job whose two nodes are lost before the third has its\n\
+         # copy is lost with them; without the line the reply waits for three.\n\
+         queue-policy * default-sync 2",
+    ),
     ("aof-restore-queues", "aof-restore-queues yes"),
 ];
 

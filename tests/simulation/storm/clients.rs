@@ -48,8 +48,10 @@ impl Storm {
         );
         // At level 1 that depends on the others.
         let keeps_a_copy = self.memory_levels[n] == 0 && !self.leaving[n];
+        let sync = self.draw_sync(n, replicate).filter(|_| !is_async);
+        let sync_words = sync.map_or(Vec::new(), |sync| words(&format!("SYNC {sync}")));
         let copies = match (is_async, keeps_a_copy) {
-            (false, _) => replicate,
+            (false, _) => sync.unwrap_or(replicate),
             (true, true) => 1,
             (true, false) => 0,
         };
@@ -71,7 +73,14 @@ impl Storm {
         let client = self.sim.connect_client(n, Resp::V2);
         self.adding.push(Adding { node: n, client, wanted });
         let trace = words(trace);
-        self.sim.send(n, client, [words(&line), priority_words, attributes, trace].concat());
+        let more = [priority_words, attributes, trace, sync_words].concat();
+        self.sim.send(n, client, [words(&line), more].concat());
+    }
+
+    /// How many copies the producer of a job waits for, if it says so.
+    fn draw_sync(&mut self, n: usize, replicate: usize) -> Option<usize> {
+        let rng = self.sync_rng.as_mut().filter(|_| !self.sim.network.is_plain(n))?;
+        (rng.below(3) > 0).then(|| 1 + rng.index(replicate))
     }
 
     /// Every consumer waits for jobs, and acknowledges what it is done with.

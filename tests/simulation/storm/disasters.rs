@@ -237,7 +237,17 @@ impl Storm {
         }
         self.run(SETTLED_WITHIN_MS);
         self.check_places();
+        self.check_copies_made();
         self.healed_at = Some(self.sim.now_ms);
+    }
+
+    /// Where no node refuses copies, jobs that were answered before all of theirs were there
+    /// have them by now.
+    fn check_copies_made(&self) {
+        if self.weather != Weather::Stormy {
+            let short = self.sim.nodes.iter().map(|node| node.engine.short_of_copies_count());
+            assert_eq!(short.sum::<usize>(), 0, "copies are made once their nodes are there");
+        }
     }
 
     /// Machines and network work again.

@@ -83,6 +83,8 @@ struct Storm {
     /// For memory that is short, so that the rest of a seed's run is what it was without.
     memory_rng: Rng,
     weather: Weather,
+    /// For the copies that producers wait for, where they say; as above.
+    sync_rng: Option<Rng>,
     /// One on each node.
     consumers: Vec<Option<ClientId>>,
     rest: Rest,
@@ -172,6 +174,7 @@ impl Storm {
             sim,
             rng,
             memory_rng: Rng::from_seed(seed_bytes(seed, 0xde)),
+            sync_rng: draw_sync(seed),
             weather,
             consumers: vec![None; count],
             rest: Rest::default(),
@@ -368,6 +371,12 @@ impl Storm {
     fn is_up(&self, n: usize) -> bool {
         self.sim.nodes[n].state == State::Up
     }
+}
+
+/// In half of the runs producers wait for fewer copies than there are to be.
+fn draw_sync(seed: u64) -> Option<Rng> {
+    let mut rng = Rng::from_seed(seed_bytes(seed, 0x5c));
+    (rng.below(2) == 0).then_some(rng)
 }
 
 fn words(line: &str) -> Vec<Vec<u8>> {

@@ -95,7 +95,7 @@ pub(super) const QUEUES: DirectiveGroup = DirectiveGroup {
         place!(queue_policies),
         "What holds for the queues whose name matches a glob. For each ADDJOB that does \
              not say it: default-ttl and default-retry in seconds, default-replicate in copies, \
-             as far as there are nodes, and max-len as MAXLEN, 0 being no limit. A job whose \
+             as far as there are nodes, default-sync, how many of these the reply waits for, and max-len as MAXLEN, 0 being no limit. A job whose \
              DELAY is not below default-ttl has the TTL of jobs without a policy. For each NACK \
              without DELAY: nack-delay, the seconds that a job waits after its first one; they \
              double with each, up to those behind a colon (a day without them), and are a tenth \
