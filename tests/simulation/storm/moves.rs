@@ -301,6 +301,7 @@ impl Storm {
             let last = self.moves.last.get_mut(id).expect("it was moved");
             if at >= last.at + UNDER_WAY_MS {
                 last.queue = queue.into_owned();
+                last.at = at;
             }
             return;
         }
