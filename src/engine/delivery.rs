@@ -48,7 +48,7 @@ use super::trace::{Event, Gone};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taker {
     /// A client, which may say for how long it is to have the job.
-    Client { client: ClientId, lease_secs: Option<u32> },
+    Client { lease_secs: Option<u32> },
     /// A node that the job is lent to, where a client waits for it.
     Node(NodeRef),
     /// A node that it is lent to because jobs there are worse. It may wait there.
@@ -212,9 +212,8 @@ impl Engine {
         let queue = entry.live_mut().expect("a queued job's queue is live");
         queue.accessed_at = self.now.mono;
         queue.jobs_out += 1;
-        if let Taker::Client { client, .. } = taker {
+        if matches!(taker, Taker::Client { .. }) {
             queue.served_at = Some(self.now.mono);
-            self.trace(r, || Event::Fetched(client));
             if self.queued_times.is_some() {
                 self.note_waited(q, r);
             }
@@ -230,7 +229,7 @@ impl Engine {
         if may_count_anew
             && self.jobs[r].waited_long(self.now.mono)
             && (is_queued_anew || self.retry_from(q) == RetryFrom::Delivery)
-            && !matches!(taker, Taker::Client { lease_secs: Some(_), .. })
+            && !matches!(taker, Taker::Client { lease_secs: Some(_) })
         {
             self.deliver_anew(r, taker);
         } else {
@@ -239,8 +238,6 @@ impl Engine {
         if self.jobs[r].is_at_most_once() {
             self.note_ending(r, JobEnding::Delivered);
             self.log_deljob(r);
-        } else if let Taker::Client { lease_secs: Some(secs), .. } = taker {
-            self.lease(r, secs);
         }
     }
 
@@ -293,7 +290,14 @@ impl Engine {
         if self.queues[q].live()?.pause.is_out() {
             return None;
         }
-        self.fetch(q, Taker::Client { client, lease_secs })
+        let r = self.fetch(q, Taker::Client { lease_secs })?;
+        self.trace(r, || Event::Fetched(client));
+        if let Some(secs) = lease_secs
+            && !self.jobs[r].is_at_most_once()
+        {
+            self.lease(r, secs);
+        }
+        Some(r)
     }
 
     /// Gives jobs to the clients that wait for them, first come first served.

@@ -584,13 +584,7 @@ mod tests {
         let mut node = Node::new();
         let id = node.add("addjob q body 0 retry 0 replicate 1");
         let q = node.engine.queues.find(b"q").expect("a job is in it");
-        let r = node
-            .engine
-            .fetch(
-                q,
-                Taker::Client { client: ClientId { slot: 0, generation: 0 }, lease_secs: None },
-            )
-            .expect("there is one");
+        let r = node.engine.fetch(q, Taker::Client { lease_secs: None }).expect("there is one");
         node.engine.unregister(r, Gone::PassedOn);
         let mut expected = Vec::new();
         aof_record::append_del_job(&mut expected, &JobId::parse(id.as_bytes()).expect("an ID"));

@@ -59,8 +59,8 @@ impl Engine {
         let Some(r) = self.find_active(id) else { return false };
         if self.jobs[r].is_traced() {
             let reason = options.reason.map(Text::new);
-            let delay_ms = u64::from(options.delay_secs.unwrap_or(0)) * 1000;
-            self.note_event(r, Event::Nacked { delay_ms, reason });
+            let delay_secs = options.delay_secs.unwrap_or(0);
+            self.note_event(r, Event::Nacked { delay_secs, reason });
         }
         if self.jobs[r].awaits_burial() {
             self.note_reason(r, options);

@@ -127,8 +127,8 @@ pub enum Event {
     /// It left its queue undelivered.
     Dequeued,
     Nacked {
-        /// 0 for one that goes to its queue at once.
-        delay_ms: u64,
+        /// 0 where the client did not say one.
+        delay_secs: u32,
         reason: Option<Text>,
     },
     /// This node holds it.
@@ -139,16 +139,22 @@ pub enum Event {
     Acked(By),
     /// A client purged the queue.
     Purged(By),
-    Moved {
-        from: Text,
-        to: Text,
-        /// The node from which this one learned of the move; `None` where it was made here.
-        by: Option<NodeRef>,
-    },
+    Moved(Box<MovedBetween>),
     Dead(DeathReason),
     Refused(Refusal),
     Gone(Gone),
 }
+
+/// From which queue to which a job went.
+#[derive(Debug)]
+pub struct MovedBetween {
+    pub from: Text,
+    pub to: Text,
+    /// The node from which this one learned of the move; `None` where it was made here.
+    pub by: Option<NodeRef>,
+}
+
+const _: () = assert!(size_of::<(UnixMs, Event)>() == 32);
 
 impl Event {
     /// Whether a trace that begins with this is whole.
@@ -181,10 +187,10 @@ impl Event {
             | Self::HeldElsewhere(node) => node_row(row, *node),
             Self::Queued(why) => row.with("why", why.name()),
             Self::Working(who) | Self::Acked(who) | Self::Purged(who) => by(row, *who),
-            Self::Nacked { delay_ms, reason } => {
-                let row = match delay_ms {
+            Self::Nacked { delay_secs, reason } => {
+                let row = match delay_secs {
                     0 => row,
-                    ms => row.with("delay-ms", ms.to_string()),
+                    secs => row.with("delay-ms", (u64::from(*secs) * 1000).to_string()),
                 };
                 match reason {
                     Some(reason) => row.with("reason", &*reason.0),
@@ -198,10 +204,10 @@ impl Event {
                 };
                 row.with("why", why).with("ms", ms.to_string())
             }
-            Self::Moved { from, to, by } => {
-                let row = row.with("from", &*from.0).with("to", &*to.0);
-                match by {
-                    Some(node) => node_row(row, *node),
+            Self::Moved(moved) => {
+                let row = row.with("from", &*moved.from.0).with("to", &*moved.to.0);
+                match moved.by {
+                    Some(node) => node_row(row, node),
                     None => row,
                 }
             }
@@ -229,7 +235,7 @@ impl Event {
             Self::Held { .. } => "held",
             Self::Acked(_) => "acked",
             Self::Purged(_) => "purged",
-            Self::Moved { .. } => "moved",
+            Self::Moved(_) => "moved",
             Self::Dead(_) => "dead",
             Self::Refused(_) | Self::Gone(Gone::Refused(_)) => "refused",
             Self::Gone(gone) => match gone {

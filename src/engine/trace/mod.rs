@@ -23,7 +23,7 @@ mod survey;
 
 use std::collections::{BTreeMap, VecDeque};
 
-pub use event::{By, Event, Gone, QueuedFor, Refusal, Text};
+pub use event::{By, Event, Gone, MovedBetween, QueuedFor, Refusal, Text};
 pub use survey::TraceSurvey;
 
 use super::Engine;
@@ -248,7 +248,8 @@ impl Engine {
     #[cold]
     pub(super) fn trace_move(&mut self, r: JobRef, to: &[u8], by: Option<NodeRef>) {
         let from = Text::new(&self.queues[self.jobs[r].queue].name);
-        self.note_event(r, Event::Moved { from, to: Text::new(to), by });
+        let moved = MovedBetween { from, to: Text::new(to), by };
+        self.note_event(r, Event::Moved(Box::new(moved)));
     }
 
     /// What happened to a job on this node, the first event first. Empty for a job that is not
