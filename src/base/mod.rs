@@ -8,6 +8,7 @@ pub mod ids;
 pub mod json;
 pub mod limits;
 pub mod memory;
+pub mod network;
 pub mod number;
 pub mod ordered;
 pub mod ranked;

@@ -62,6 +62,7 @@ impl Server {
         for _ in 0..ACCEPTS_PER_TURN {
             let Some(listener) = self.bus_listeners.get(token.slot as usize) else { return };
             match self.connection_of(token, listener.accept()) {
+                Some((_, Some(peer))) if self.refuses_node(peer) => {}
                 Some((stream, Some(peer))) => {
                     self.bound_inbound_links();
                     let (event_loop, now) = (&self.event_loop, self.clock.now.mono);
@@ -167,6 +168,11 @@ impl Server {
             }
             self.lose_link(id);
         }
+    }
+
+    /// The links that peers have made.
+    pub(super) fn inbound_links(&self) -> impl Iterator<Item = LinkId> {
+        self.links.iter().filter(|link| link.is_inbound).map(|link| link.id)
     }
 
     /// What came in on each link and is not processed yet.

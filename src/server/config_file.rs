@@ -504,6 +504,9 @@ mod tests {
             ValueForm::Addresses => prop::collection::vec("[0-9a-f.:]+", 1..=16)
                 .prop_map(|list| list.into_iter().map(String::into_bytes).collect())
                 .boxed(),
+            ValueForm::Networks => any::<(std::net::IpAddr, u32)>()
+                .prop_map(move |(ip, len)| text(format!("{ip}/{}", len % 33)))
+                .boxed(),
             ValueForm::OutputLimit => (0..1i64 << 50, 0..1i64 << 50, 0..1000i64)
                 .prop_map(|(hard, soft, secs)| {
                     let words =

@@ -192,11 +192,11 @@ pub fn warn_of_settings(config: &Config) {
         ),
         _ => {}
     }
-    if config.bind.is_empty() && config.requirepass.is_none() {
+    if config.bind.is_empty() && config.requirepass.is_none() && !config.protected_mode {
         log::warn!(
             "WARNING: anybody who reaches port {} may use this server, since neither bind nor \
              requirepass is set. Set bind to the addresses that only trusted machines reach, or \
-             requirepass to a long password.",
+             requirepass to a long password, or protected-mode to yes.",
             config.port
         );
     }

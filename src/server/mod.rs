@@ -46,9 +46,11 @@ pub mod info;
 mod keyspace;
 mod lanes;
 pub mod latency;
+mod log_limit;
 pub mod logger;
 pub mod memory_check;
 pub mod monitor;
+mod network_access;
 pub mod nodes;
 mod other_protocols;
 pub mod persistence;
@@ -99,6 +101,7 @@ use eviction::MemoryNews;
 use http::{Http, HttpId};
 use identity::Identity;
 use latency::{LatencyEvent, LatencyMonitor};
+use network_access::RefusedConnections;
 use nodes::Nodes;
 use other_protocols::OtherProtocols;
 use persistence::Persistence;
@@ -153,6 +156,7 @@ pub struct Server {
     refuses_clients: bool,
     paused_until: MonoMs,
     other_protocols: OtherProtocols,
+    refused_connections: RefusedConnections,
     next_client_slot: usize,
 
     read_buffer: ReadBuffer,
@@ -249,6 +253,7 @@ impl Server {
             refuses_clients: false,
             paused_until: MonoMs(0),
             other_protocols: OtherProtocols::default(),
+            refused_connections: RefusedConnections::default(),
             next_client_slot: 0,
             read_buffer: ReadBuffer::new(),
             memory_news: MemoryNews::default(),
@@ -401,6 +406,7 @@ impl Server {
         self.persistence.set_config(&self.config);
         let enqueue_at_load = self.persistence.enqueue_at_load(&self.config);
         self.engine.set_config(self.clock.now, self.config.for_engine(enqueue_at_load));
+        self.close_refused_links();
         // Without a limit no command measures any more, and the last level would stay.
         self.measure_memory();
     }

@@ -6,38 +6,15 @@
 //! connection is closed as after any other protocol error.
 
 use super::Server;
+use super::log_limit::LogLimit;
 use crate::base::ids::ClientId;
-use crate::base::time::MonoMs;
 use crate::proto::request::RequestError;
-
-/// There is a line for each protocol at most this often.
-const LINE_PERIOD_MS: u64 = 60_000;
-
-/// When the log told of a protocol last, and of how many connections it has not told since.
-#[derive(Default)]
-pub struct Told {
-    at: Option<MonoMs>,
-    untold: u64,
-}
 
 /// What the log has told, by protocol.
 #[derive(Default)]
 pub struct OtherProtocols {
-    http: Told,
-    tls: Told,
-}
-
-impl Told {
-    /// How many came since the last line, this one included; `None` if it is too early for the
-    /// next.
-    fn count(&mut self, now: MonoMs) -> Option<u64> {
-        self.untold += 1;
-        if self.at.is_some_and(|at| now.ms_since(at) < LINE_PERIOD_MS) {
-            return None;
-        }
-        self.at = Some(now);
-        Some(std::mem::take(&mut self.untold))
-    }
+    http: LogLimit,
+    tls: LogLimit,
 }
 
 impl Server {
@@ -66,17 +43,5 @@ impl Server {
                  like it since the last such line."
             ),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn there_is_a_line_a_minute_and_the_next_one_counts() {
-        let mut told = Told::default();
-        let lines = [0, 1, 59_999, 60_000, 60_001, 200_000].map(|ms| told.count(MonoMs(5 + ms)));
-        assert_eq!(lines, [Some(1), None, None, Some(3), None, Some(2)]);
     }
 }

@@ -32,6 +32,7 @@ mod membership;
 mod memory;
 mod mesh;
 mod moves;
+mod network_access;
 mod order;
 mod partition;
 mod pipeline;

@@ -10,6 +10,7 @@ use crate::net::connection::Connection;
 use crate::net::listener::{Accepted, Listener};
 use crate::net::stream::Stream;
 use crate::server::cron::ServerTimer;
+use crate::server::network_access::PROTECTED;
 use crate::server::{Server, bus, http};
 
 /// The kind of tokens under which listeners for clients are registered; their slot is
@@ -83,6 +84,12 @@ impl Server {
     }
 
     fn connect_client(&mut self, mut stream: Stream, peer: Option<SocketAddr>) {
+        if self.refuses_client(peer) {
+            self.stats.counters.connections_rejected += 1;
+            // As below.
+            let _refused = stream.write(PROTECTED);
+            return;
+        }
         let (count, max) = (self.clients.len(), self.config.maxclients as usize);
         if count >= max {
             if !self.refuses_clients {

@@ -7,7 +7,6 @@ use crate::base::glob::{self, Case};
 use crate::base::reason::reason;
 use crate::engine::command::{Call, Outcome};
 use crate::server::config::directives;
-use crate::server::config::form::ValueForm;
 use crate::server::server_command::{ServerCommand, row};
 use crate::server::{Server, config_file};
 
@@ -68,8 +67,7 @@ fn set(server: &mut Server, name: &[u8], value: &[u8]) -> Result<(), Vec<u8>> {
     let mut next = server.config.clone();
     if let Err(reason) = directive.take_argument(&mut next, value) {
         let mut text = [b"Invalid argument '", value, b"' for CONFIG SET '", name, b"'"].concat();
-        // C says no more of its directives. Here there are several words that may be wrong.
-        if directive.form == ValueForm::QueuePolicy {
+        if directive.form.explains_errors() {
             text.extend_from_slice(format!(": {reason}").as_bytes());
         }
         return Err(text);

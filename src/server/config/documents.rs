@@ -12,7 +12,8 @@ const COMMENT_WIDTH: usize = 88;
 
 /// Lines of the sample file that differ from the defaults, which are those of the C server:
 /// they suit a server that is started by a service manager.
-const SAMPLE_LINES: [(&str, &str); 4] = [
+const SAMPLE_LINES: [(&str, &str); 5] = [
+    ("protected-mode", "protected-mode yes"),
     ("dir", "# dir \"/var/lib/disque\""),
     ("retry-from", "retry-from delivery"),
     (

@@ -11,6 +11,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use super::{AppendFsync, LogLevel, MaxmemoryPolicy, OutputLimit, SyslogFacility};
+use crate::base::network::Network;
 use crate::base::number;
 use crate::engine::policy::RetryFrom;
 use crate::engine::policy::{Policies, PolicyLine, PolicyWord};
@@ -18,6 +19,8 @@ use crate::proto::quoting;
 
 /// Most addresses of one `bind`. C: CONFIG_BINDADDR_MAX.
 const ADDRESSES_MAX: usize = 16;
+/// Most networks of one `cluster-allow`: each is compared with each connection.
+const NETWORKS_MAX: usize = 100;
 /// Longest password in bytes. C: CONFIG_AUTHPASS_MAX_LEN.
 const PASSWORD_MAX: usize = 512;
 
@@ -30,6 +33,7 @@ pub enum DirectiveValue {
     Number(i64),
     Text(Vec<u8>),
     Words(Vec<Vec<u8>>),
+    Networks(Vec<Network>),
     Limit(OutputLimit),
     /// All lines there are, or those of a CONFIG SET.
     PolicyLines(Vec<PolicyLine>),
@@ -80,6 +84,8 @@ pub enum ValueForm {
     Choice(&'static [&'static str]),
     /// One or more addresses, a word each.
     Addresses,
+    /// One or more networks, a word each; one empty word is none.
+    Networks,
     /// Client class, hard limit, soft limit, seconds.
     OutputLimit,
     /// Old and new name of a command.
@@ -93,14 +99,20 @@ impl ValueForm {
     pub fn parse(self, words: &[Vec<u8>]) -> Result<DirectiveValue, String> {
         match (self, words) {
             (Self::Addresses, [_, ..]) => addresses(words),
+            (Self::Networks, [_, ..]) => networks(words),
             (Self::OutputLimit, [class, hard, soft, secs]) => output_limit(class, hard, soft, secs),
             (Self::Rename, [_, _]) => Ok(DirectiveValue::Words(words.to_vec())),
             (Self::QueuePolicy, [_, ..]) => {
                 PolicyLine::parse(words).map(|line| DirectiveValue::PolicyLine(Box::new(line)))
             }
-            (Self::Addresses | Self::OutputLimit | Self::Rename | Self::QueuePolicy, _) => {
-                Err(WRONG_COUNT.into())
-            }
+            (
+                Self::Addresses
+                | Self::Networks
+                | Self::OutputLimit
+                | Self::Rename
+                | Self::QueuePolicy,
+                _,
+            ) => Err(WRONG_COUNT.into()),
             (_, [word]) => self.parse_word(word),
             _ => Err(WRONG_COUNT.into()),
         }
@@ -112,6 +124,11 @@ impl ValueForm {
     pub fn parse_argument(self, argument: &[u8]) -> Result<DirectiveValue, String> {
         match self {
             Self::OutputLimit => {}
+            Self::Networks => {
+                let words = argument.split(u8::is_ascii_whitespace);
+                let words = words.filter(|word| !word.is_empty()).map(<[u8]>::to_vec);
+                return networks(&words.collect::<Vec<_>>());
+            }
             Self::QueuePolicy => return policy_changes(argument),
             _ => return self.parse(&[argument.to_vec()]),
         }
@@ -155,9 +172,11 @@ impl ValueForm {
                 .find(|name| name.as_bytes().eq_ignore_ascii_case(word))
                 .map(|name| DirectiveValue::Text(name.as_bytes().to_vec()))
                 .ok_or_else(|| format!("must be one of {}", names.join(", "))),
-            Self::Addresses | Self::OutputLimit | Self::Rename | Self::QueuePolicy => {
-                Err(WRONG_COUNT.into())
-            }
+            Self::Addresses
+            | Self::Networks
+            | Self::OutputLimit
+            | Self::Rename
+            | Self::QueuePolicy => Err(WRONG_COUNT.into()),
         }
     }
 
@@ -171,6 +190,9 @@ impl ValueForm {
             (_, DirectiveValue::Number(n)) => n.to_string().into_bytes(),
             (_, DirectiveValue::Text(text)) => text.clone(),
             (_, DirectiveValue::Words(words)) => words.join(&b' '),
+            (_, DirectiveValue::Networks(networks)) => {
+                networks.iter().map(Network::to_string).collect::<Vec<_>>().join(" ").into_bytes()
+            }
             (_, DirectiveValue::Limit(limit)) => {
                 let OutputLimit { hard_bytes, soft_bytes, soft_secs } = limit;
                 format!("normal {hard_bytes} {soft_bytes} {soft_secs}").into_bytes()
@@ -227,6 +249,7 @@ impl ValueForm {
             Self::Password => format!("text, up to {PASSWORD_MAX} bytes"),
             Self::Choice(names) => names.join(", "),
             Self::Addresses => format!("1 to {ADDRESSES_MAX} addresses"),
+            Self::Networks => format!("up to {NETWORKS_MAX} networks: an address, or address/bits"),
             Self::OutputLimit => "normal, size (hard), size (soft), seconds".into(),
             Self::Rename => "command, new name".into(),
             Self::QueuePolicy => {
@@ -235,6 +258,12 @@ impl ValueForm {
                 format!("glob, then words with their values: {}", words.join(", "))
             }
         }
+    }
+
+    /// Whether an error of CONFIG SET says what is wrong. C says no more than that something is, and
+    /// in its directives there is one word that may be.
+    pub fn explains_errors(self) -> bool {
+        matches!(self, Self::QueuePolicy | Self::Networks)
     }
 
     /// What stands for the value in an example.
@@ -250,6 +279,7 @@ impl ValueForm {
             Self::FileName => "<file name>",
             Self::Password => "<password>",
             Self::Addresses => "<address> [<address> ...]",
+            Self::Networks => "<network> [<network> ...]",
             Self::OutputLimit => "<class> <hard limit> <soft limit> <seconds>",
             Self::Rename => "<command> <new name>",
             Self::QueuePolicy => "<glob> <word> <value> [<word> <value> ...]",
@@ -332,6 +362,20 @@ fn addresses(words: &[Vec<u8>]) -> Result<DirectiveValue, String> {
         _ => Err("an address is empty or has a space in it".to_owned()),
     })?;
     Ok(DirectiveValue::Words(words.to_vec()))
+}
+
+fn networks(words: &[Vec<u8>]) -> Result<DirectiveValue, String> {
+    let words = if matches!(words, [word] if word.is_empty()) { &[] } else { words };
+    if words.len() > NETWORKS_MAX {
+        return Err(format!("at most {NETWORKS_MAX} networks"));
+    }
+    let network = |word: &Vec<u8>| {
+        Network::parse(word).ok_or_else(|| {
+            let word = word.escape_ascii();
+            format!("'{word}' is no network: an address, or an address, / and a number of bits")
+        })
+    };
+    words.iter().map(network).collect::<Result<Vec<_>, _>>().map(DirectiveValue::Networks)
 }
 
 fn output_limit(
@@ -496,6 +540,19 @@ impl Field for Vec<String> {
                 *self = words.into_iter().map(String::from_bytes).collect()
             }
             other => unreachable!("addresses do not make {other:?}"),
+        }
+    }
+}
+
+impl Field for Vec<Network> {
+    fn value(&self) -> DirectiveValue {
+        DirectiveValue::Networks(self.clone())
+    }
+
+    fn put(&mut self, value: DirectiveValue) {
+        match value {
+            DirectiveValue::Networks(networks) => *self = networks,
+            other => unreachable!("networks do not make {other:?}"),
         }
     }
 }

@@ -15,6 +15,7 @@ pub mod form;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use crate::base::network::Network;
 use crate::engine::config::{Announce, EngineConfig, EnqueueAtLoad, Eviction, TRACE_MAX_DEFAULT};
 use crate::engine::policy::Policies;
 use crate::engine::policy::RetryFrom;
@@ -33,6 +34,7 @@ pub struct Config {
     pub tcp_backlog: u32,
     /// No address means all of them. The first one is also the source address of links.
     pub bind: Vec<String>,
+    pub protected_mode: bool,
     pub unixsocket: Option<PathBuf>,
     /// Mode of the unix socket; 0 leaves what the umask gives.
     pub unixsocketperm: u32,
@@ -99,6 +101,8 @@ pub struct Config {
 
     pub cluster_config_file: PathBuf,
     pub cluster_node_timeout_ms: u64,
+    /// Where nodes may connect from; none means from everywhere.
+    pub cluster_allow: Vec<Network>,
     /// The address told to peers and clients, when it is not the one links arrive at.
     pub cluster_announce_ip: Option<IpAddr>,
     /// The client port told to peers and clients; 0: `port`.
@@ -124,6 +128,7 @@ impl Default for Config {
             port: 7711,
             tcp_backlog: 511,
             bind: Vec::new(),
+            protected_mode: false,
             unixsocket: None,
             unixsocketperm: 0,
             timeout_secs: 0,
@@ -165,6 +170,7 @@ impl Default for Config {
             queue_policies: Policies::default(),
             cluster_config_file: "nodes.conf".into(),
             cluster_node_timeout_ms: 15_000,
+            cluster_allow: Vec::new(),
             cluster_announce_ip: None,
             cluster_announce_port: 0,
             cluster_announce_bus_port: 0,

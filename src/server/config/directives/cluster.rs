@@ -22,6 +22,16 @@ pub(super) const CLUSTER: DirectiveGroup = DirectiveGroup {
             "How long a node may be silent before the others take it for failing.",
         ),
         row(
+            "cluster-allow",
+            ValueForm::Networks,
+            LIVE,
+            place!(cluster_allow),
+            "Networks that nodes may connect from, such as 10.0.0.0/8 and fd00::/8; connections to the \
+             bus from elsewhere are closed, those that are there too. Without it from everywhere. \
+             Which nodes this one connects to is not its business. It is a second lock and no \
+             password: whoever is in such a network may join.",
+        ),
+        row(
             "cluster-announce-ip",
             ValueForm::OptionalIp,
             LIVE,

@@ -177,6 +177,7 @@ impl Directive {
     pub fn lines(&self, config: &Config) -> Vec<Vec<u8>> {
         let values = match self.value(config) {
             DirectiveValue::Absent => vec![],
+            DirectiveValue::Networks(networks) if networks.is_empty() => vec![],
             DirectiveValue::PolicyLines(lines) => {
                 lines.into_iter().map(|line| DirectiveValue::PolicyLine(Box::new(line))).collect()
             }

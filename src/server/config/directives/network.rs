@@ -29,6 +29,15 @@ pub(super) const NETWORK: DirectiveGroup = DirectiveGroup {
              asks nobody for a password: bind to a trusted network or put a firewall in front.",
         ),
         row(
+            "protected-mode",
+            ValueForm::YesNo,
+            LIVE,
+            place!(protected_mode),
+            "With yes, while neither requirepass, nor a user, nor bind is set, clients from other hosts \
+             are refused: only the loopback interface and the unix socket are served. The bus has \
+             cluster-allow, the HTTP port http-bind.",
+        ),
+        row(
             "unixsocket",
             ValueForm::OptionalPath,
             AT_START,
