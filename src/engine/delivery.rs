@@ -27,7 +27,6 @@
 //! An at-most-once job has one copy, which is queued once. It leaves the append only file
 //! before it leaves the server, lest a restart deliver it again.
 
-use crate::base::ids::ClientId;
 use crate::base::ranked::Ranked as _;
 use crate::base::time::MonoMs;
 use crate::proto::bus::{Abilities, Message, MessageFlags};
@@ -238,6 +237,8 @@ impl Engine {
         if self.jobs[r].is_at_most_once() {
             self.note_ending(r, JobEnding::Delivered);
             self.log_deljob(r);
+        } else if let Taker::Client { lease_secs: Some(secs) } = taker {
+            self.lease(r, secs);
         }
     }
 
@@ -284,20 +285,12 @@ impl Engine {
     pub(super) fn fetch_for_client(
         &mut self,
         q: QueueRef,
-        client: ClientId,
         lease_secs: Option<u32>,
     ) -> Option<JobRef> {
         if self.queues[q].live()?.pause.is_out() {
             return None;
         }
-        let r = self.fetch(q, Taker::Client { lease_secs })?;
-        self.trace(r, || Event::Fetched(client));
-        if let Some(secs) = lease_secs
-            && !self.jobs[r].is_at_most_once()
-        {
-            self.lease(r, secs);
-        }
-        Some(r)
+        self.fetch(q, Taker::Client { lease_secs })
     }
 
     /// Gives jobs to the clients that wait for them, first come first served.
@@ -318,7 +311,10 @@ impl Engine {
                 continue;
             }
             let lease_secs = self.blocked.lease_secs(client);
-            let Some(r) = self.fetch_for_client(q, client, lease_secs) else { break };
+            let Some(r) = self.fetch_for_client(q, lease_secs) else { break };
+            if self.jobs[r].is_traced() {
+                self.trace_fetched(r, client, lease_secs);
+            }
             let Some(Wait::Jobs(wait)) = self.blocked.end(client) else {
                 unreachable!("a waiter of a queue waits for jobs");
             };

@@ -41,6 +41,7 @@ impl Engine {
         if job.is_at_most_once() || !job.may_be_queued() {
             return false;
         }
+        self.trace(r, || Event::Held { why: HeldFor::Delay, ms });
         self.hold(r, ms, HeldFor::Delay);
         let secs = self.hold_secs_left(r);
         let counts = nack == Nack::Yes;
@@ -72,7 +73,6 @@ impl Engine {
     }
 
     fn hold(&mut self, r: JobRef, ms: u64, why: HeldFor) {
-        self.trace(r, || Event::Held { why, ms });
         self.jobs.hold(r, self.now.mono.plus_ms(ms), why);
     }
 

@@ -118,8 +118,12 @@ fn fetch(
             _ => engine.queues.open(&names[at], engine.now.mono),
         };
         opened = Some((at, q));
-        if let Some(r) = engine.fetch_for_client(q, call.client, getjob.lease_secs) {
-            bytes += names[at].len() + engine.jobs[r].body.len();
+        if let Some(r) = engine.fetch_for_client(q, getjob.lease_secs) {
+            let job = &engine.jobs[r];
+            bytes += names[at].len() + job.body.len();
+            if job.is_traced() {
+                engine.trace_fetched(r, call.client, getjob.lease_secs);
+            }
             if getjob.extras.contains(Extras::ATTRIBUTES) {
                 bytes += engine.jobs.attributes(r).map_or(0, Attributes::byte_count);
             }

@@ -9,7 +9,7 @@ use crate::engine::ack_only::AckOnlyJob;
 use crate::engine::arguments::{Arguments, is};
 use crate::engine::command::{Call, CommandResult, EngineCommand, Outcome, row};
 use crate::engine::error::CommandError;
-use crate::engine::jobs::JobRef;
+use crate::engine::jobs::{HeldFor, JobRef};
 use crate::engine::records::expire_unix_secs;
 use crate::engine::trace::{By, Event, Gone};
 use crate::engine::view::{View, write_facts};
@@ -220,6 +220,8 @@ pub fn working(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
         engine.trace(r, || Event::Working(By::Client(call.client)));
         engine.dequeue(r);
         if let Some(lease_secs) = lease_secs.filter(|_| engine.jobs[r].is_active()) {
+            let ms = u64::from(lease_secs) * 1000;
+            engine.trace(r, || Event::Held { why: HeldFor::Work, ms });
             engine.lease(r, lease_secs);
             secs = lease_secs;
         } else {

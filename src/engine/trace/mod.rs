@@ -28,10 +28,10 @@ pub use survey::TraceSurvey;
 
 use super::Engine;
 use super::cluster::Cluster;
-use super::jobs::{JobFlags, JobRef, Nack};
+use super::jobs::{HeldFor, JobFlags, JobRef, Nack};
 use super::node_set::NodeRef;
 use crate::base::id_index::IdHasher;
-use crate::base::ids::JobId;
+use crate::base::ids::{ClientId, JobId};
 use crate::base::time::UnixMs;
 use crate::proto::trace::TraceRow;
 
@@ -242,6 +242,16 @@ impl Engine {
         let is_restart = self.storage.is_loading();
         let why = if is_restart { QueuedFor::Restart } else { QueuedFor::First };
         self.note_event(r, Event::Queued(why));
+    }
+
+    /// A client got a traced job, perhaps for so many seconds.
+    #[cold]
+    pub(super) fn trace_fetched(&mut self, r: JobRef, client: ClientId, lease_secs: Option<u32>) {
+        self.note_event(r, Event::Fetched(client));
+        if let Some(secs) = lease_secs.filter(|_| self.jobs[r].is_held()) {
+            let ms = u64::from(secs) * 1000;
+            self.note_event(r, Event::Held { why: HeldFor::Work, ms });
+        }
     }
 
     /// A traced job goes from one queue to another.
