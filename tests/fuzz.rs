@@ -256,7 +256,7 @@ impl Node {
         {
             self.jobs.push(String::from_utf8_lossy(id).into_owned());
         }
-        let is_left = matches!(outcome, Outcome::Blocked | Outcome::SaveNodes);
+        let is_left = matches!(outcome, Outcome::Blocked | Outcome::SaveNodes | Outcome::ShowPeers);
         assert_eq!(is_left, reply.is_none(), "{:?} is answered, or waits", words.args());
         self.engine.client_gone(self.now, Self::CLIENT);
         while self.engine.handle_timeout(self.now, 64) == More::Yes {}

@@ -38,6 +38,8 @@ pub enum Outcome {
     Again,
     /// nodes.conf is to be saved; whoever drives the engine answers then.
     SaveNodes,
+    /// CLUSTER PEERS, of which whoever drives the engine knows more: it answers.
+    ShowPeers,
 }
 
 pub type CommandResult = Result<Outcome, CommandError>;

@@ -31,6 +31,12 @@ pub struct EngineConfig {
     pub trace_max: usize,
     /// Directive: queue-policy.
     pub policies: Policies,
+    /// Of the server, for peers.
+    pub version: &'static str,
+    /// Directive: availability-zone.
+    pub zone: String,
+    /// Directive: cluster-name.
+    pub cluster_name: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +73,9 @@ impl Default for EngineConfig {
             trace_sample: 0,
             trace_max: TRACE_MAX_DEFAULT,
             policies: Policies::default(),
+            version: "",
+            zone: String::new(),
+            cluster_name: String::new(),
         }
     }
 }

@@ -15,6 +15,8 @@ pub enum CommandError {
     Replicate,
     Sync,
     SyncWithAsync,
+    Zones,
+    NotEnoughZones,
     Ttl,
     Retry,
     Delay,
@@ -72,6 +74,10 @@ impl fmt::Display for CommandError {
             Self::Replicate => "ERR REPLICATE must be between 1 and 65535",
             Self::Sync => "ERR SYNC must be between 1 and REPLICATE",
             Self::SyncWithAsync => "ERR SYNC and ASYNC exclude each other",
+            Self::Zones => "ERR ZONES must be between 1 and REPLICATE, and not with ASYNC",
+            Self::NotEnoughZones => {
+                "NOREPL Not enough reachable zones for the requested replication level"
+            }
             Self::Ttl => "ERR TTL must be a number > 0",
             Self::Retry => "ERR RETRY time must be a non negative number",
             Self::Delay => "ERR DELAY time must be a non negative number",

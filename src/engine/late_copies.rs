@@ -23,7 +23,7 @@ use crate::base::ids::{JobId, LinkId};
 use crate::base::time::MonoMs;
 use crate::proto::bus::MessageFlags;
 
-use super::jobs::{JobRef, JobState};
+use super::jobs::{CopyWait, JobRef, JobState};
 use super::node_set::{ME, NodeRef};
 use super::replication::Confirm;
 use super::{Engine, More};
@@ -52,6 +52,8 @@ pub(super) struct LateCopies {
     /// One for each node that came back.
     to_nodes: BTreeMap<NodeRef, Walk>,
     to_all: Option<Walk>,
+    /// How often a node could be reached again, for one reason or another.
+    pub changes: u64,
     /// The link on which each node sent its last ping.
     pinged_on: BTreeMap<NodeRef, LinkId>,
     /// When the next walk over all of them begins; `NEVER` while there are none.
@@ -101,6 +103,15 @@ impl LateCopies {
 }
 
 impl Engine {
+    /// A producer's wait is over, with fewer copies than the job is to get. Links that were made
+    /// during the wait were not walked for it.
+    pub(super) fn go_on_after_wait(&mut self, r: JobRef, wait: &CopyWait) {
+        self.begin_late_copies(r, &wait.copies);
+        if wait.changes_before != self.late_copies.changes {
+            self.send_late_copies(r, 0);
+        }
+    }
+
     /// A job was promised with the copies that these nodes have, and is to get more.
     pub(super) fn begin_late_copies(&mut self, r: JobRef, copies: &[NodeRef]) {
         self.jobs.begin_shortage(r, copies);
@@ -131,6 +142,7 @@ impl Engine {
 
     /// A node can be reached again: jobs that lack copies go there.
     pub(super) fn copy_to(&mut self, node: NodeRef, resend: Resend) {
+        self.late_copies.changes += 1;
         if self.jobs.has_no_shortages() {
             return;
         }

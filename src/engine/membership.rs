@@ -50,11 +50,13 @@ impl Engine {
             Event::LinkUp(node) => {
                 self.resend_acks(node);
                 self.resend_moves(node);
+                self.cluster.send_node_info(&mut self.out, &[node]);
                 self.copy_to(node, Resend::Yes);
                 self.link_count += 1;
                 self.jobs.search_for_attributes();
             }
             Event::AbilitiesKnown(node) => {
+                self.cluster.send_node_info(&mut self.out, &[node]);
                 self.resend_moves(node);
                 self.jobs.search_for_attributes();
             }

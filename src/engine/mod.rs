@@ -74,6 +74,7 @@ pub mod waits;
 pub mod your_jobs;
 
 use core::fmt::Display;
+use core::net::SocketAddr;
 use std::collections::BTreeMap;
 
 use crate::base::ids::{ClientId, LinkId, NodeId};
@@ -87,7 +88,7 @@ use crate::proto::reply::{ReplyWriter, Resp};
 use ack_only::AckOnlyJobs;
 use ack_resend::AckResend;
 use blocked::{Blocked, Wait};
-use cluster::{Cluster, LinkEnds};
+use cluster::{Cluster, LinkEnds, NodeLoad};
 use command::{Call, EngineCommand, Outcome};
 use commands::LongCommand;
 use config::EngineConfig;
@@ -298,6 +299,19 @@ impl Engine {
         self.input(now, |engine| {
             engine.memory_level = level;
             engine.cluster.set_memory_level(level);
+        });
+    }
+
+    /// How full and how busy this node is from now on, which others are told now and then.
+    pub fn set_load(&mut self, load: NodeLoad) {
+        self.cluster.set_load(load);
+    }
+
+    /// Meets whoever is at an address of cluster-seeds, where clients connect, unless that is a known
+    /// node.
+    pub fn meet_seed(&mut self, now: Now, at: SocketAddr) {
+        self.input(now, |engine| {
+            engine.with_cluster(|cluster, cx| cluster.meet_seed(cx, at));
         });
     }
 

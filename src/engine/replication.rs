@@ -50,6 +50,17 @@ pub enum Confirm {
     Yes,
 }
 
+/// The copies that a producer waits for.
+#[derive(Clone, Copy, Debug)]
+pub struct WantedCopies {
+    /// How many, this node's included.
+    pub wanted: u16,
+    /// In how many zones they have to be; 0 for any.
+    pub zones: u16,
+    /// So many other nodes are asked at once.
+    pub asked: usize,
+}
+
 /// Whether this node still has the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
@@ -71,6 +82,9 @@ impl Engine {
     /// Adds up to `count` nodes to those that may have the job, of which nothing is sent to them
     /// yet. Returns how many were added.
     pub(super) fn add_holders(&mut self, r: JobRef, count: usize) -> usize {
+        if self.cluster.has_zones() {
+            return self.add_holders_by_zone(r, count);
+        }
         let (mut drawn, mut added) = (0, 0);
         let mut short_of_memory = Vec::new();
         let first = if self.jobs[r].flags().contains(JobFlags::HAD_ATTRIBUTES) {
@@ -92,6 +106,21 @@ impl Engine {
             if added < count && self.cluster.is_linked(node) && self.jobs.add_may_have(r, node) {
                 added += 1;
             }
+        }
+        added
+    }
+
+    /// The same where nodes are in zones: spread over these.
+    fn add_holders_by_zone(&mut self, r: JobRef, count: usize) -> usize {
+        let has_attributes = self.jobs[r].flags().contains(JobFlags::HAD_ATTRIBUTES);
+        let wanted = if has_attributes { Abilities::ATTRIBUTES } else { Abilities::NONE };
+        let mut added = 0;
+        while added < count
+            && let Some(node) =
+                self.cluster.draw_by_zone(&mut self.rng, self.jobs.may_have(r), wanted)
+        {
+            self.jobs.add_may_have(r, node);
+            added += 1;
         }
         added
     }
@@ -130,27 +159,28 @@ impl Engine {
         });
     }
 
-    /// Takes in a job that is new here, and whose producer waits until the deadline for `wanted`
-    /// copies, this node's included; `count` other nodes are asked at once.
+    /// Takes in a job that is new here, and whose producer waits for copies until the deadline.
     pub(super) fn await_copies(
         &mut self,
         call: &Call<'_>,
         new: NewJob,
-        (wanted, count): (u16, usize),
+        copies: WantedCopies,
         deadline: MonoMs,
     ) {
         let wait = CopyWait {
             client: call.client,
             resp: call.resp,
-            wanted,
+            wanted: copies.wanted,
+            zones: copies.zones,
             copies: if self.jobs.sets().contains(&new.may_have, ME) { vec![ME] } else { vec![] },
             ask_at: self.ask_again_at(new.body.len()),
+            changes_before: self.late_copies.changes,
         };
         self.queues.use_name(new.queue);
         let r = self.jobs.insert_waiting(new, wait);
         self.begin_trace(r, || Event::Added(call.client));
         self.blocked.begin(call.client, Wait::Copies(r), deadline);
-        self.replicate(r, count, Confirm::Yes);
+        self.replicate(r, copies.asked, Confirm::Yes);
     }
 
     fn ask_again_at(&self, body_len: usize) -> MonoMs {
@@ -194,10 +224,16 @@ impl Engine {
     fn note_copy(&mut self, r: JobRef, from: NodeRef) {
         match self.jobs.add_copy(r, from) {
             Some(false) => {}
+            Some(true) if !self.has_enough_zones(r) => {}
             Some(true) => _ = self.replication_achieved(r),
             None if self.jobs.has_no_shortages() => {}
             None => self.note_late_copy(r, from),
         }
+    }
+
+    fn has_enough_zones(&self, r: JobRef) -> bool {
+        let wanted = self.jobs.copy_wait(r).map_or(0, |wait| usize::from(wait.zones));
+        wanted == 0 || self.cluster.count_zones(self.jobs.copies(r).iter().copied()) >= wanted
     }
 
     /// Enough nodes have the job, or a consumer has it acknowledged already: the
@@ -215,7 +251,7 @@ impl Engine {
             return Kept::No;
         }
         if goes_on {
-            self.begin_late_copies(r, &wait.copies);
+            self.go_on_after_wait(r, &wait);
         }
         self.release_to_queue(r);
         Kept::Yes

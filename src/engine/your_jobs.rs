@@ -32,6 +32,8 @@ use super::trace::{Event, Gone};
 
 /// How long an ask is remembered, in ms.
 pub const ASK_VALID_MS: u64 = 30_000;
+/// An ask from another zone is passed over for this long at most, in ms, while there are jobs.
+const PASSED_OVER_MAX_MS: u64 = 1000;
 /// So many jobs are passed over that may not be lent to a node, before it gets none.
 const PASSED_OVER_MAX: usize = 100;
 /// No further job goes into a YOURJOBS once its bodies have this many bytes.
@@ -46,8 +48,10 @@ struct Ask {
     /// Jobs still wanted.
     credit: usize,
     expire_at: MonoMs,
-    /// The one that was served longest ago is served next.
+    /// The one that was served longest ago is served next, of those in this node's zone first.
     served_at: MonoMs,
+    /// Since when its turn has come and nearer ones were served.
+    passed_over_at: Option<MonoMs>,
 }
 
 impl Asks {
@@ -63,7 +67,12 @@ impl Asks {
     /// Remembers what a node wants, at least what it wanted before.
     fn remember(&mut self, node: NodeRef, count: usize, now: MonoMs) {
         let expire_at = now.plus_ms(ASK_VALID_MS);
-        let ask = self.0.entry(node).or_insert(Ask { credit: 0, expire_at, served_at: now });
+        let ask = self.0.entry(node).or_insert(Ask {
+            credit: 0,
+            expire_at,
+            served_at: now,
+            passed_over_at: None,
+        });
         ask.credit = ask.credit.max(count);
         ask.expire_at = expire_at;
     }
@@ -77,6 +86,7 @@ impl Asks {
         if let Some(ask) = self.0.get_mut(&node) {
             ask.credit = ask.credit.saturating_sub(count);
             ask.served_at = now;
+            ask.passed_over_at = None;
             if ask.credit == 0 {
                 self.0.remove(&node);
             }
@@ -84,10 +94,24 @@ impl Asks {
     }
 
     /// The node to be served next, and how many jobs it wants.
-    fn next(&mut self, now: MonoMs) -> Option<(NodeRef, usize)> {
+    ///
+    /// Those that are near go first, lest jobs cross from site to site and back; but who was passed
+    /// over for a second has its turn.
+    fn next(&mut self, now: MonoMs, is_near: impl Fn(NodeRef) -> bool) -> Option<(NodeRef, usize)> {
         self.drop_expired(now);
-        let (node, ask) = self.0.iter().min_by_key(|(_, ask)| ask.served_at)?;
-        Some((*node, ask.credit))
+        let (&oldest, ask) = self.0.iter_mut().min_by_key(|(_, ask)| ask.served_at)?;
+        let passed_over_ms = ask.passed_over_at.map_or(0, |at| now.ms_since(at));
+        if !is_near(oldest) && passed_over_ms < PASSED_OVER_MAX_MS {
+            let near = self.0.iter().filter(|(node, _)| is_near(**node));
+            if let Some((&node, near)) = near.min_by_key(|(_, ask)| ask.served_at) {
+                let credit = near.credit;
+                if let Some(ask) = self.0.get_mut(&oldest) {
+                    ask.passed_over_at.get_or_insert(now);
+                }
+                return Some((node, credit));
+            }
+        }
+        Some((oldest, self.0[&oldest].credit))
     }
 }
 
@@ -167,7 +191,8 @@ impl Engine {
         let entry = self.queues.get_mut(q)?;
         let queue = entry.live()?;
         let may_lend = queue.waiters.is_empty() && !queue.jobs.is_empty() && !queue.pause.is_out();
-        if may_lend { entry.asks.next(now) } else { None }
+        let cluster = &self.cluster;
+        if may_lend { entry.asks.next(now, |node| cluster.is_near(node)) } else { None }
     }
 
     /// Sends up to `count` of a queue's first jobs. At-most-once jobs leave this node. Returns
@@ -316,13 +341,28 @@ mod tests {
         let mut asks = Asks::default();
         asks.remember(NodeRef(1), 2, MonoMs(10));
         asks.remember(NodeRef(2), 5, MonoMs(11));
-        assert_eq!(asks.next(MonoMs(20)), Some((NodeRef(1), 2)));
+        assert_eq!(asks.next(MonoMs(20), |_| false), Some((NodeRef(1), 2)));
         asks.sent(NodeRef(1), 1, MonoMs(20));
-        assert_eq!(asks.next(MonoMs(21)), Some((NodeRef(2), 5)));
+        assert_eq!(asks.next(MonoMs(21), |_| false), Some((NodeRef(2), 5)));
         asks.sent(NodeRef(2), 5, MonoMs(21));
-        assert_eq!(asks.next(MonoMs(22)), Some((NodeRef(1), 1)));
-        assert_eq!(asks.next(MonoMs(10 + ASK_VALID_MS)), None);
+        assert_eq!(asks.next(MonoMs(22), |_| false), Some((NodeRef(1), 1)));
+        assert_eq!(asks.next(MonoMs(10 + ASK_VALID_MS), |_| false), None);
         assert!(asks.is_empty());
+    }
+
+    #[test]
+    fn near_asks_go_first_and_others_wait_for_a_second_at_most() {
+        let mut asks = Asks::default();
+        let near = |node: NodeRef| node == NodeRef(2);
+        asks.remember(NodeRef(1), 5, MonoMs(10));
+        asks.remember(NodeRef(2), 5, MonoMs(11));
+        for at in [5000, 5500, 5999] {
+            assert_eq!(asks.next(MonoMs(at), near).map(|(node, _)| node), Some(NodeRef(2)));
+            asks.sent(NodeRef(2), 1, MonoMs(at));
+        }
+        assert_eq!(asks.next(MonoMs(6000), near), Some((NodeRef(1), 5)));
+        asks.sent(NodeRef(1), 1, MonoMs(6000));
+        assert_eq!(asks.next(MonoMs(6001), near).map(|(node, _)| node), Some(NodeRef(2)));
     }
 
     #[test]
@@ -330,8 +370,8 @@ mod tests {
         let mut asks = Asks::default();
         asks.remember(NodeRef(1), 2, MonoMs(10));
         asks.remember(NodeRef(1), 2, MonoMs(20_000));
-        assert_eq!(asks.next(MonoMs(10 + ASK_VALID_MS)), Some((NodeRef(1), 2)));
-        assert_eq!(asks.next(MonoMs(20_000 + ASK_VALID_MS)), None);
+        assert_eq!(asks.next(MonoMs(10 + ASK_VALID_MS), |_| false), Some((NodeRef(1), 2)));
+        assert_eq!(asks.next(MonoMs(20_000 + ASK_VALID_MS), |_| false), None);
     }
 
     #[test]
@@ -339,7 +379,7 @@ mod tests {
         let mut asks = Asks::default();
         asks.remember(NodeRef(1), 9, MonoMs(10));
         asks.remember(NodeRef(1), 1, MonoMs(12));
-        assert_eq!(asks.next(MonoMs(20)), Some((NodeRef(1), 9)));
+        assert_eq!(asks.next(MonoMs(20), |_| false), Some((NodeRef(1), 9)));
         asks.forget(NodeRef(1));
         assert!(asks.is_empty());
     }

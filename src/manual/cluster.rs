@@ -29,7 +29,8 @@ pub(super) static COMMANDS: &[Command] = &[
             )
             .optional()],
             "Without arguments an array: 1, the ID of this node, then for each node `[id, \
-             address, port, priority]`, where priority 1 is good, 5 without a link, 10 probably \
+             address, port, priority]`, where priority 1 is good, 2 and 3 have over 75 and 95 % of \
+             their memory in use, 5 is without a link, 10 probably \
              failing, and 100 failing or leaving. With a version: what this server is, as a map; \
              the connection speaks that version of RESP from then on. The user is `default`. \
              Nothing changes unless all of it is right.",
@@ -62,6 +63,15 @@ pub(super) static COMMANDS: &[Command] = &[
                 &[],
                 "Text, a line for each node: ID, address, flags, when a ping was sent and a pong \
                  came, and whether there is a link.",
+            ),
+            subcommand(
+                "PEERS",
+                "Shows what this node knows of each node",
+                &[],
+                "Array of maps, this node first: id, address, zone, version, abilities, name, \
+                 state (myself, ok, silent, failing), leaving, unsent-bytes and round-trip-ms of \
+                 the link to it, memory-percent, loop-percent. What is not known is null; C nodes \
+                 say nothing of themselves.",
             ),
             subcommand("MYID", "Shows the ID of this node", &[], "The ID."),
             subcommand("INFO", "Shows figures of the cluster", &[], "Text: figures, one a line."),

@@ -31,6 +31,7 @@ pub(super) static COMMANDS: &[Command] = &[
                 integer("ms-timeout"),
                 integer("count").after("REPLICATE").optional(),
                 integer("count").after("SYNC").optional(),
+                integer("count").after("ZONES").optional(),
                 integer("seconds").after("TTL").optional(),
                 integer("seconds").after("RETRY").optional(),
                 integer("seconds").after("DELAY").optional(),
@@ -48,7 +49,8 @@ pub(super) static COMMANDS: &[Command] = &[
             "Status: the ID of the job, 40 characters. `ms-timeout` is how long to wait for the \
              copies, 0 for as long as it takes. REPLICATE counts all copies and is by default 3, \
              or the number of nodes if they are fewer. With SYNC the reply comes when there are so \
-             many copies, and the others are made after it. TTL is a day by default; RETRY a tenth of \
+             many copies, and the others are made after it; with ZONES when they are in so many \
+             zones (availability-zone). TTL is a day by default; RETRY a tenth of \
              the TTL, at most 300 s, and 0 for a job that is delivered at most once. With MAXLEN \
              the job is refused by a queue that has as many jobs on this node. With ASYNC the \
              reply does not wait for the copies. Numbers over 32 bits are kept at the maximum. \
@@ -76,6 +78,8 @@ pub(super) static COMMANDS: &[Command] = &[
             "NOREPL Not enough reachable nodes for the requested replication level",
             "ERR SYNC must be between 1 and REPLICATE",
             "ERR SYNC and ASYNC exclude each other",
+            "ERR ZONES must be between 1 and REPLICATE, and not with ASYNC",
+            "NOREPL Not enough reachable zones for the requested replication level",
             "NOREPL Timeout reached before replicating to the requested number of nodes",
             "NOREPL job removed (expired?) before the requested replication level was achieved",
             "ERR ATTR needs a name and a value",

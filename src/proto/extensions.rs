@@ -13,7 +13,7 @@
 //! | ATTRIBUTES | 2 | and MOVED |
 //! | QUERY | 4 | |
 //! | OFFER | 8 | |
-//! | NODE_INFO | 16 | reserved |
+//! | NODE_INFO | 16 | |
 //! | BATCH | 32 | reserved |
 //! | TLS | 64 | reserved |
 //! | HOLDS | 128 | |
@@ -22,7 +22,7 @@
 //!
 //! | message type | number | |
 //! |---|---|---|
-//! | NODE_INFO | 16 | reserved |
+//! | NODE_INFO | 16 | see [`super::node_info`] |
 //! | QUERY | 17 | |
 //! | ANSWER | 18 | |
 //! | OFFER | 19 | |
@@ -59,6 +59,7 @@ pub mod ability {
     pub const ATTRIBUTES: u16 = 2;
     pub const QUERY: u16 = 4;
     pub const OFFER: u16 = 8;
+    pub const NODE_INFO: u16 = 16;
     pub const HOLDS: u16 = 128;
     pub const KNOWS_RECEIVER: u16 = 1 << 14;
     pub const SHORT_OF_MEMORY: u16 = 1 << 15;
@@ -66,6 +67,7 @@ pub mod ability {
 
 /// Numbers of message types.
 pub mod message_type {
+    pub const NODE_INFO: u16 = 16;
     pub const QUERY: u16 = 17;
     pub const ANSWER: u16 = 18;
     pub const OFFER: u16 = 19;

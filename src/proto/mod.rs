@@ -16,6 +16,7 @@ pub mod facts;
 pub mod job_limits;
 pub mod job_record;
 pub mod moved;
+pub mod node_info;
 pub mod nodes_conf;
 pub mod priority;
 pub mod queue_figures;

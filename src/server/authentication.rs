@@ -159,7 +159,8 @@ impl Server {
         let Some(client) = self.client(call.client) else { return };
         let (number, resp) = (client.number, client.resp);
         let mut reply = self.engine.out.replies.to(call.client, client.reply_form());
-        reply.map(7);
+        let zone = &self.config.availability_zone;
+        reply.map(7 + usize::from(!zone.is_empty()));
         reply.bulk("server");
         reply.bulk("disque");
         reply.bulk("version");
@@ -174,6 +175,10 @@ impl Server {
         reply.bulk("master");
         reply.bulk("modules");
         reply.array(0);
+        if !zone.is_empty() {
+            reply.bulk("availability_zone");
+            reply.bulk(zone);
+        }
     }
 }
 

@@ -501,6 +501,10 @@ mod tests {
             ValueForm::Choice(names) => {
                 prop::sample::select(names).prop_map(move |name| text(name.into())).boxed()
             }
+            ValueForm::Label { .. } => "[!-~]{0,32}".prop_map(text).boxed(),
+            ValueForm::Seeds => prop::collection::vec("[a-z.]{1,9}(:77[0-9]{2})?", 1..=16)
+                .prop_map(|list| list.into_iter().map(String::into_bytes).collect())
+                .boxed(),
             ValueForm::Addresses => prop::collection::vec("[0-9a-f.:]+", 1..=16)
                 .prop_map(|list| list.into_iter().map(String::into_bytes).collect())
                 .boxed(),

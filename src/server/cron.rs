@@ -2,9 +2,11 @@
 
 use super::Server;
 use super::client::{Client, Closing};
+use super::info;
 use super::stats::SAMPLE_PERIOD_MS;
 use crate::base::ids::ClientId;
 use crate::base::time::MonoMs;
+use crate::engine::cluster::NodeLoad;
 
 /// Work with a time of its own. A new kind is a variant, a line in
 /// [`Server::start_timers`] or wherever it is appointed, and an arm in [`Server::run_timer`].
@@ -18,6 +20,8 @@ pub enum ServerTimer {
     Rates,
     /// Memory: how full it is, and jobs that may go early.
     Memory,
+    /// Addresses of cluster-seeds, where there are some.
+    Seeds,
     /// Connections of the HTTP port, where there is one.
     Http,
     /// Once: a starved listener tries again.
@@ -51,7 +55,11 @@ impl Server {
         while let Some(timer) = self.timers.pop_due(self.clock.now.mono.0) {
             match timer {
                 ServerTimer::Clients => self.visit_clients(),
-                ServerTimer::Links => self.close_idle_links(),
+                ServerTimer::Links => {
+                    self.close_idle_links();
+                    self.measure_load();
+                }
+                ServerTimer::Seeds => self.visit_seeds(),
                 ServerTimer::Http => self.visit_http(),
                 ServerTimer::Rates => self.stats.sample(self.clock.now.mono),
                 ServerTimer::Memory => {
@@ -66,6 +74,18 @@ impl Server {
                 ServerTimer::Unpause => self.unpause_clients(),
             }
         }
+    }
+
+    /// How full and how busy this node is, once a second.
+    fn measure_load(&mut self) {
+        let cpu_secs = info::cpu_secs();
+        let busy_secs = cpu_secs - core::mem::replace(&mut self.cpu_secs_before, cpu_secs);
+        let percent = |share: f64| (share * 100.0).clamp(0.0, 100.0) as u8;
+        let max = self.config.maxmemory;
+        let used = self.memory_used().saturating_mul(100);
+        let memory_percent = used.checked_div(max).map(|percent| percent.min(100) as u8);
+        let loop_percent = Some(percent(busy_secs * 1000.0 / LINKS_PERIOD_MS as f64));
+        self.engine.set_load(NodeLoad { memory_percent, loop_percent });
     }
 
     /// Looks at the next part of the clients, so that all have their turn within a second.

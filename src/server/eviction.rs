@@ -76,7 +76,7 @@ impl Server {
         }
     }
 
-    fn memory_used(&self) -> u64 {
+    pub(super) fn memory_used(&self) -> u64 {
         memory::used().saturating_sub(self.unfinished.bytes()) as u64
     }
 }

@@ -102,6 +102,7 @@ fn server(text: &mut Text, server: &Server) {
     text.line("config_file", config.config_file.as_deref().unwrap_or(Path::new("")).display());
     text.line("server_name", SERVER_NAME);
     text.line("server_version", SERVER_VERSION);
+    text.line("availability_zone", &config.availability_zone);
 }
 
 fn clients(text: &mut Text, server: &Server) {

@@ -53,10 +53,12 @@ pub mod monitor;
 mod network_access;
 pub mod nodes;
 mod other_protocols;
+mod peers;
 pub mod persistence;
 pub mod ping;
 mod pipeline;
 pub mod secrets;
+pub mod seeds;
 pub mod server_command;
 pub mod shutdown;
 pub mod signals;
@@ -105,6 +107,7 @@ use network_access::RefusedConnections;
 use nodes::Nodes;
 use other_protocols::OtherProtocols;
 use persistence::Persistence;
+use seeds::Seeds;
 use shutdown::RewriteFirst;
 use signals::Termination;
 use slowlog::SlowLog;
@@ -161,6 +164,9 @@ pub struct Server {
 
     read_buffer: ReadBuffer,
     memory_news: MemoryNews,
+    seeds: Seeds,
+    /// Of the process, when its load was measured last.
+    cpu_secs_before: f64,
     /// What all clients and links together have sent and is not processed yet.
     unfinished: Unfinished,
     /// Where the arguments of the current request stand; empty between requests.
@@ -257,6 +263,8 @@ impl Server {
             next_client_slot: 0,
             read_buffer: ReadBuffer::new(),
             memory_news: MemoryNews::default(),
+            seeds: Seeds::default(),
+            cpu_secs_before: info::cpu_secs(),
             unfinished: Unfinished::default(),
             args: Vec::new(),
             share_ends_at: Instant::now(),
@@ -266,6 +274,7 @@ impl Server {
         server.register()?;
         server.start_timers(server.config.hz);
         server.start_http();
+        server.begin_seeds();
         server.begin_loading().map_err(StartError)?;
         Ok(server)
     }
@@ -409,6 +418,7 @@ impl Server {
         self.close_refused_links();
         // Without a limit no command measures any more, and the last level would stay.
         self.measure_memory();
+        self.begin_seeds();
     }
 
     /// Ends the loop after this turn.

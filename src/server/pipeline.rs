@@ -286,7 +286,7 @@ impl Server {
         self.show_monitors(named, call);
         match self.call(named, call) {
             Outcome::Again => Ran::Again(named),
-            Outcome::Done | Outcome::Blocked | Outcome::SaveNodes => Ran::Done,
+            Outcome::Done | Outcome::Blocked | Outcome::SaveNodes | Outcome::ShowPeers => Ran::Done,
         }
     }
 
@@ -304,6 +304,9 @@ impl Server {
         self.watchdog.runs(None);
         if outcome == Outcome::SaveNodes {
             self.save_nodes_for(call);
+        }
+        if outcome == Outcome::ShowPeers {
+            self.show_peers(call);
         }
         if outcome == Outcome::Blocked
             && let Some(client) = self.client_mut(call.client)

@@ -27,7 +27,8 @@ fn every_section_has_its_fields_in_order() {
             "server",
             "disque_version disque_git_sha1 disque_git_dirty disque_build_id os arch_bits \
              multiplexing_api gcc_version process_id run_id tcp_port uptime_in_seconds \
-             uptime_in_days hz executable config_file server_name server_version",
+             uptime_in_days hz executable config_file server_name server_version \
+             availability_zone",
         ),
         (
             "clients",

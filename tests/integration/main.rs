@@ -40,6 +40,7 @@ mod planned_restart;
 mod process;
 mod queue_policy;
 mod redis_clients;
+mod seeds;
 mod startup;
 mod support;
 mod trace;

@@ -92,7 +92,7 @@ fn a_wrong_policy_is_refused_by_its_word_and_changes_nothing() {
     assert_eq!(set(&mut client, "q max-len 5"), status("OK"));
     for (lines, reason) in [
         ("q default-ttl 9 max-lne 5", "'max-lne' is no word of a policy"),
-        ("q default-sync 1", "'default-sync' is no word of a policy"),
+        ("q default-copies 1", "'default-copies' is no word of a policy"),
         ("a max-len 1\nq max-len", "max-len needs a value"),
         ("q default-retry 0", "default-retry must be a number from 1 to 4294967295"),
         ("\"q max-len 1", "unbalanced quotes"),

@@ -4,7 +4,7 @@
 //! hands messages and the time to the engines, and drains their lanes in order.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use disque::base::ids::{ClientId, JobId, LinkId, NodeId};
 use disque::base::rng::Rng;
@@ -376,6 +376,15 @@ impl Sim {
             }
         }
         panic!("nodes that met find each other in time");
+    }
+
+    /// A node meets whoever is at these addresses, where it knows nobody.
+    pub fn meet_seeds(&mut self, n: usize, seeds: &[SocketAddr]) {
+        let now = self.now(n);
+        for at in seeds {
+            self.nodes[n].engine.meet_seed(now, *at);
+        }
+        self.settle(n);
     }
 
     /// Whether every node sees every other, and finds it well.

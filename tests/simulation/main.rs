@@ -10,7 +10,8 @@
 //! again, and `mishaps` befall disks; `membership` has what nodes know of each other, `asks`
 //! what they ask of each other for long, `recorded` messages of C nodes, `attributes` what comes
 //! back that these lost; `storm` draws a whole cluster and its disasters; `scale` measures large
-//! ones; `urgent` has bulk work everywhere and urgent jobs anywhere; `model` compares a node with simple models, and `policies` those of queues. `digest`
+//! ones; `seeds` has clusters that find
+//! themselves, and `zones` copies that are spread; `urgent` has bulk work everywhere and urgent jobs anywhere; `model` compares a node with simple models, and `policies` those of queues. `digest`
 //! compares the runs of all seeds with those of another version.
 
 mod asks;
@@ -32,11 +33,13 @@ mod policies;
 mod recorded;
 mod scale;
 mod script;
+mod seeds;
 mod storage;
 mod storm;
 mod survey;
 mod urgent;
 mod workload;
+mod zones;
 
 use digest::Digest;
 

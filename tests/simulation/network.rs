@@ -97,7 +97,11 @@ fn assert_plain(frame: &[u8]) {
     let (header, message) = bus::decode(frame).expect("engines send whole frames");
     let is_known = !matches!(
         message,
-        Message::Query(_) | Message::Answer(_) | Message::Offer { .. } | Message::Moved(_)
+        Message::Query(_)
+            | Message::Answer(_)
+            | Message::Offer { .. }
+            | Message::Moved(_)
+            | Message::NodeInfo(_)
     );
     assert!(is_known, "C nodes know no such message: {message:?}");
     assert_eq!(

@@ -85,6 +85,7 @@ impl Cluster {
         };
         let abilities = abilities.with(self.memory);
         let header = self.header(MessageFlags::NONE, abilities);
+        let header = header.with_cluster_name(self.cluster_name);
         let frames = &mut cx.out.frames;
         let start = frames.bytes.len();
         let entries = picked.iter().map(|node| self.gossip_entry(cx.now, *node));
@@ -93,12 +94,14 @@ impl Cluster {
         self.stats.messages_sent += 1;
     }
 
-    /// Takes in what a known node says of others.
+    /// Takes in what a known node says of others; it `follows` to unknown ones unless the sender is of
+    /// another cluster.
     pub(super) fn receive_gossip(
         &mut self,
         cx: &mut Context<'_>,
         sender: NodeRef,
         gossip: Gossip<'_>,
+        follows: bool,
     ) {
         for entry in gossip.iter() {
             let address =
@@ -113,6 +116,7 @@ impl Cluster {
                 }
                 None => {
                     if let Some(address) = address
+                        && follows
                         && !entry.flags.contains(NodeFlags::NOADDR)
                         && !self.is_blacklisted(cx.now.mono, &entry.node)
                     {
@@ -123,12 +127,14 @@ impl Cluster {
         }
     }
 
-    /// A failing node is said to be somewhere else: perhaps it is.
+    /// A node that is failing, or that cannot be connected to, is said to be somewhere else: perhaps
+    /// it is. After a start all may have moved, and nobody is failing yet.
     fn try_other_address(&mut self, cx: &mut Context<'_>, node: NodeRef, address: Address) {
         let node = self.node(node);
         let is_elsewhere =
             node.contact.address.is_none_or(|own| (own.ip, own.port) != (address.ip, address.port));
-        if node.is_failing() && is_elsewhere {
+        let is_lost = node.is_failing() || node.contact.is_out_of_reach(cx.now.mono);
+        if is_lost && is_elsewhere {
             self.begin_handshake(cx, Reason::Gossip(node.id), address);
         }
     }

@@ -39,7 +39,7 @@ use log::{debug, warn};
 use crate::base::ids::{LinkId, NodeId};
 use crate::base::limits::{HANDSHAKES_MAX, HANDSHAKES_PER_SOURCE_MAX};
 use crate::base::time::MonoMs;
-use crate::engine::node_set::NodeRef;
+use crate::engine::node_set::{ME, NodeRef};
 use crate::engine::outbox::LinkRequest;
 use crate::proto::bus::{Abilities, GossipKind, Header};
 
@@ -61,6 +61,8 @@ const PINGS_OF_ACQUAINTANCE: u8 = 2;
 pub(super) enum Reason {
     /// CLUSTER MEET.
     Command,
+    /// Its address is one of cluster-seeds.
+    Seed,
     /// A MEET of an unknown node.
     Meet { sender: NodeId, source: SourceNetwork },
     /// A known node reported that this one is there.
@@ -71,7 +73,7 @@ impl Reason {
     fn source(&self) -> Option<SourceNetwork> {
         match self {
             Self::Meet { source, .. } => Some(*source),
-            Self::Command | Self::Gossip(_) => None,
+            Self::Command | Self::Seed | Self::Gossip(_) => None,
         }
     }
 }
@@ -243,14 +245,35 @@ impl Cluster {
     ) -> Option<NodeRef> {
         let sender = header.sender;
         if let Some(known) = self.find(&sender) {
+            if let Reason::Seed = self.handshakes[&id].reason
+                && let Some(at) = self.handshakes[&id].contact.address
+            {
+                self.note_seed_owner(at.client(), sender);
+                if known == ME || self.is_linked(known) {
+                    // It is reached where it is known to be, and here too.
+                    self.end_handshake(cx, id);
+                    return None;
+                }
+            }
             debug!("Handshake: node {sender} is known, updating its address if needed.");
             self.update_address(cx, known, ends, header);
             self.end_handshake(cx, id);
             return None;
         }
         let reason = self.handshakes[&id].reason;
+        if self.is_of_other_cluster(header) {
+            let at = self.handshakes[&id].contact.address.map(|address| address.client());
+            if matches!(reason, Reason::Command | Reason::Seed)
+                && self.name_warnings.take(cx.now.mono)
+            {
+                let at = at.map_or_else(String::new, |at| format!(" at {at}"));
+                warn!("Node {sender}{at} is of another cluster: its cluster-name differs.");
+            }
+            self.end_handshake(cx, id);
+            return None;
+        }
         let is_welcome = match reason {
-            Reason::Command => true,
+            Reason::Command | Reason::Seed => true,
             Reason::Meet { sender: expected, .. } => expected == sender,
             Reason::Gossip(expected) => {
                 expected == sender && !self.is_blacklisted(cx.now.mono, &sender)
@@ -270,11 +293,34 @@ impl Cluster {
         };
         self.links.insert(link, Peer::Node(node));
         cx.out.save_nodes = true;
+        self.warn_of_nameless(node, header);
         self.events.push_back(Event::Joined(node));
         if matches!(reason, Reason::Gossip(_)) {
             self.send_gossip(cx, link, GossipKind::Meet, Some(node));
         }
         Some(node)
+    }
+
+    /// Whether the sender says that it is of a cluster of another name.
+    pub(super) fn is_of_other_cluster(&self, header: &Header) -> bool {
+        match (self.cluster_name, header.cluster_name()) {
+            (Some(ours), Some(theirs)) => ours != theirs,
+            _ => false,
+        }
+    }
+
+    /// A node without a name may be of any cluster, as C nodes are.
+    fn warn_of_nameless(&mut self, node: NodeRef, header: &Header) {
+        if self.cluster_name.is_some()
+            && header.cluster_name().is_none()
+            && !self.is_warned_of_nameless
+        {
+            self.is_warned_of_nameless = true;
+            warn!(
+                "Node {} has no cluster-name, and was taken in; so will others.",
+                self.name(node)
+            );
+        }
     }
 
     /// A known node sent a heartbeat: perhaps it shows that this one is known there.
@@ -309,7 +355,7 @@ impl Cluster {
         // that an operator asked for first.
         let begin = ids.partition_point(|id| *id <= self.last_handshake_tried);
         ids.rotate_left(begin);
-        ids.sort_by_key(|id| self.handshakes[id].reason != Reason::Command);
+        ids.sort_by_key(|id| !matches!(self.handshakes[id].reason, Reason::Command | Reason::Seed));
         let share = *budget / 2;
         let mut left = share;
         for id in ids {

@@ -72,7 +72,8 @@ impl Cluster {
             self.pong_received(cx, sender);
         }
         self.copy_leaving(sender, header.flags);
-        self.receive_gossip(cx, sender, gossip);
+        let follows = !self.is_of_other_cluster(header);
+        self.receive_gossip(cx, sender, gossip, follows);
     }
 
     fn answer_ping(
@@ -96,6 +97,7 @@ impl Cluster {
         }
         if is_meet
             && sender.is_none()
+            && !self.is_of_other_cluster(header)
             && let Some(address) = address_of_sender(ends, header)
         {
             self.meet_unknown(cx, header.sender, ends.peer, address);

@@ -55,7 +55,7 @@ impl Cluster {
                 (GossipKind::Ping, Some(node))
             }
             Peer::Handshake(id) => match self.handshakes[&id].reason {
-                Reason::Command => (GossipKind::Meet, None),
+                Reason::Command | Reason::Seed => (GossipKind::Meet, None),
                 Reason::Meet { .. } | Reason::Gossip(_) => (GossipKind::Ping, None),
             },
         };

@@ -9,10 +9,11 @@ use crate::proto::bus::{Abilities, NodeFlags};
 use crate::proto::nodes_conf::{self, LinkState, NodeLine};
 
 use super::Cluster;
+use super::node_info::KnownInfo;
 use super::nodes::{Address, Contact, Introduction};
 
 /// Another node, as operators are shown it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct PeerFigures {
     pub id: NodeId,
     /// Where clients reach it, if anybody knows.
@@ -27,6 +28,10 @@ pub struct PeerFigures {
     pub heard_ms_ago: Option<u64>,
     /// As it announced; `None` before its first heartbeat.
     pub abilities: Option<Abilities>,
+    /// As it said.
+    pub info: KnownInfo,
+    /// Empty for none.
+    pub zone: String,
 }
 
 impl Cluster {
@@ -43,8 +48,27 @@ impl Cluster {
                 round_trip_ms: contact.round_trip_ms,
                 heard_ms_ago: contact.pong_received_at.map(|at| now.ms_since(at)),
                 abilities: node.abilities,
+                zone: self.zone_name(node.info.zone).to_owned(),
+                info: node.info.clone(),
             }
         })
+    }
+
+    /// This node, among its peers.
+    pub fn myself(&self, now: Now) -> PeerFigures {
+        let (ip, port) = self.my_address(now);
+        let me = self.node(ME);
+        PeerFigures {
+            id: me.id,
+            address: ip.map(|ip| SocketAddr::new(ip, port)),
+            flags: me.flags(),
+            link: None,
+            round_trip_ms: None,
+            heard_ms_ago: None,
+            abilities: Some(Abilities::OURS),
+            zone: self.zone_name(me.info.zone).to_owned(),
+            info: me.info.clone(),
+        }
     }
 
     /// Where clients reach this node, as far as it knows.

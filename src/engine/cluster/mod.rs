@@ -24,6 +24,9 @@
 //! | [`gossip`] | what they say of others |
 //! | [`failure`] | who does not answer, and what a majority thinks of it |
 //! | [`operator`] | CLUSTER MEET, FORGET, RESET and LEAVING |
+//! | [`node_info`] | what nodes say of themselves: zone, version, load |
+//! | [`placement`] | which nodes get copies of a job |
+//! | [`seeds`] | addresses that the configuration names |
 //! | [`listing`] | the nodes as CLUSTER NODES shows them and nodes.conf keeps them |
 //!
 //! A node gets a [`NodeRef`] when its handshake is complete, and keeps it: forgotten
@@ -66,8 +69,11 @@ mod handshake;
 mod heartbeat;
 mod links;
 mod listing;
+mod node_info;
 mod nodes;
 mod operator;
+mod placement;
+mod seeds;
 #[cfg(test)]
 mod tests;
 
@@ -77,7 +83,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::base::ids::{LinkId, NodeId};
 use crate::base::rng::Rng;
 use crate::base::time::{MonoMs, Now};
-use crate::proto::bus::{self, Abilities, Header, Message, MessageFlags};
+use crate::proto::bus::{self, Abilities, ClusterNameHash, Header, Message, MessageFlags};
 
 use super::config::{Announce, EngineConfig};
 use super::node_set::{ME, NodeRef};
@@ -87,6 +93,8 @@ pub use handshake::Begun;
 use handshake::Handshake;
 pub use links::LinkEnds;
 pub use listing::PeerFigures;
+use node_info::OwnInfo;
+pub use node_info::{KnownInfo, NodeLoad, ZoneRef};
 use nodes::Node;
 pub use operator::{Forgotten, Leaving, Reset};
 
@@ -180,12 +188,20 @@ pub struct Cluster {
     twin_warnings: Allowance,
     /// [`Abilities::SHORT_OF_MEMORY`] when that is so.
     memory: Abilities,
+    own_info: OwnInfo,
+    cluster_name: Option<ClusterNameHash>,
+    /// Warnings of nodes of other clusters.
+    name_warnings: Allowance,
+    /// A node without a name was warned of.
+    is_warned_of_nameless: bool,
+    /// Which node is at the address of a seed that is not the one it is known by.
+    seed_owners: BTreeMap<SocketAddr, NodeId>,
 }
 
 impl Cluster {
     /// This node alone.
     pub fn new(me: NodeId, config: &EngineConfig) -> Self {
-        Self {
+        let mut cluster = Self {
             nodes: vec![Node::me(me)],
             index: BTreeMap::from([(me, ME)]),
             forgotten: BTreeMap::new(),
@@ -208,7 +224,14 @@ impl Cluster {
             is_unsaved: false,
             twin_warnings: Allowance::new(1, TWIN_WARNING_PERIOD_MS),
             memory: Abilities::NONE,
-        }
+            own_info: OwnInfo::default(),
+            cluster_name: None,
+            name_warnings: Allowance::new(1, TWIN_WARNING_PERIOD_MS),
+            is_warned_of_nameless: false,
+            seed_owners: BTreeMap::new(),
+        };
+        cluster.configure(config);
+        cluster
     }
 
     /// Takes over the settings that are about the cluster.
@@ -216,6 +239,8 @@ impl Cluster {
         self.my_port = config.port;
         self.announce = config.announce.clone();
         self.node_timeout_ms = config.node_timeout_ms;
+        self.cluster_name = ClusterNameHash::of(&config.cluster_name);
+        self.describe_me(&config.cluster_name, &config.zone, config.version);
     }
 
     /// Every 100 ms. C: cluster.c clusterCron.
@@ -226,6 +251,7 @@ impl Cluster {
         self.connect_nodes(cx, &mut budget);
         self.check_nodes(cx);
         self.check_my_ip(cx.now.mono);
+        self.spread_info(cx);
         cx.out.save_nodes |= core::mem::take(&mut self.is_unsaved);
     }
 

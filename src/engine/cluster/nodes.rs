@@ -15,7 +15,11 @@ use crate::engine::outbox::{ConnectToken, Outbox};
 use crate::proto::bus::{Abilities, NodeFlags};
 
 use super::allowance::Damped;
+use super::node_info::KnownInfo;
 use super::{ADDRESS_CHANGES, Cluster, Peer};
+
+/// A connect that takes so long, in ms, may lead to nobody.
+const SLOW_CONNECT_MS: u64 = 500;
 
 /// A node that completed its handshake once, this one included.
 #[derive(Debug)]
@@ -31,6 +35,8 @@ pub(super) struct Node {
     pub reports: Vec<FailureReport>,
     pub introduction: Introduction,
     pub new_address: Damped<Address>,
+    /// As it said last.
+    pub info: KnownInfo,
 }
 
 /// Whether a node is known to know this one.
@@ -64,6 +70,7 @@ impl Node {
             reports: Vec::new(),
             introduction: Introduction::Done,
             new_address: Damped::new(ADDRESS_CHANGES),
+            info: KnownInfo::default(),
         }
     }
 
@@ -105,6 +112,19 @@ pub(super) struct Contact {
     pub round_trip_ms: Option<u64>,
     /// Attempts in a row to make a link that came to nothing.
     pub failed_connects: u32,
+}
+
+impl Contact {
+    /// Whether it could not be connected to, or not within half a second.
+    pub fn is_out_of_reach(&self, now: MonoMs) -> bool {
+        match self.link {
+            OutgoingLink::Up { .. } => false,
+            OutgoingLink::None => self.failed_connects > 0,
+            OutgoingLink::Connecting { since, .. } => {
+                self.failed_connects > 0 || now.ms_since(since) >= SLOW_CONNECT_MS
+            }
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -281,11 +301,18 @@ impl Cluster {
     }
 
     /// Draws one of the nodes that may get new copies of jobs, when `drawn` of them were drawn
-    /// already, one after the other: none comes twice, and the `first` ones before the others.
+    /// already, one after the other: none comes twice, and the `first` ones before the others. Of
+    /// two that are drawn it is the less loaded, as far as is known.
     pub fn draw_reachable(&mut self, rng: &mut Rng, drawn: usize, first: usize) -> Option<NodeRef> {
         let end = if drawn < first { first } else { self.reachable.len() };
         let left = end.checked_sub(drawn).filter(|left| *left > 0)?;
         self.reachable.swap(drawn, drawn + rng.index(left));
+        if left > 1 && self.has_loads() {
+            let second = drawn + 1 + rng.index(left - 1);
+            if self.is_less_loaded(self.reachable[second], self.reachable[drawn]) {
+                self.reachable.swap(drawn, second);
+            }
+        }
         Some(self.reachable[drawn])
     }
 

@@ -11,7 +11,7 @@ use crate::engine::node_set::{ME, NodeSet};
 use crate::engine::policy::PolicyWord;
 use crate::engine::queue::QueueRef;
 use crate::engine::records::saturate_u32;
-use crate::engine::replication::Confirm;
+use crate::engine::replication::{Confirm, WantedCopies};
 use crate::engine::trace::{Event, Gone, Refusal};
 use crate::proto::attributes::{
     AttributeStream, KeptAttributes, Tag, USER_ATTRIBUTES_MAX, USER_BYTES_MAX, USER_NAME_MAX,
@@ -42,6 +42,8 @@ struct AddJob<'a> {
     repl: u16,
     /// How many copies its producer waits for.
     sync: u16,
+    /// In how many zones these have to be; 0 for any.
+    zones: u16,
     ttl_secs: u32,
     retry_secs: u32,
     delay_secs: u32,
@@ -58,9 +60,9 @@ struct AddJob<'a> {
 /// The name and the value of an attribute.
 type Attribute<'a> = (&'a [u8], &'a [u8]);
 
-/// ADDJOB queue body ms-timeout [REPLICATE n] [SYNC n] [TTL s] [RETRY s] [DELAY s] [MAXLEN n]
-/// [ASYNC] [PRIORITY p] [ATTR name value ...] [MAXDELIVERIES n] [DEADQUEUE queue] [TRACE] -> status:
-/// the job's ID. For what is not said the policies of
+/// ADDJOB queue body ms-timeout [REPLICATE n] [SYNC n] [ZONES n] [TTL s] [RETRY s] [DELAY s]
+/// [MAXLEN n] [ASYNC] [PRIORITY p] [ATTR name value ...] [MAXDELIVERIES n] [DEADQUEUE queue]
+/// [TRACE] -> status: the job's ID. For what is not said the policies of
 /// the queue count first.
 ///
 /// Options come in any order. TTL, RETRY and DELAY that do not fit their 32 bits are
@@ -78,13 +80,14 @@ pub fn addjob(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     if copies_elsewhere == 0 && request.delay_secs == 0 && !goes_on {
         let r = engine.register_queued(new, || Event::Added(call.client));
         engine.log_loadjob(r);
-    } else if copies_elsewhere > 0 && request.copies == Copies::Awaited {
+    } else if (copies_elsewhere > 0 || request.zones > 0) && request.copies == Copies::Awaited {
         // Who keeps no copy leaves the further ones to a node that does.
         let asked = match is_external {
             true => copies_elsewhere,
             false => usize::from(request.repl) - 1,
         };
-        engine.await_copies(call, new, (request.sync, asked), request.deadline);
+        let copies = WantedCopies { wanted: request.sync, zones: request.zones, asked };
+        engine.await_copies(call, new, copies, request.deadline);
         return Ok(Outcome::Blocked);
     } else if goes_on {
         let r = engine.register(new, || Event::Added(call.client));
@@ -111,7 +114,7 @@ pub fn addjob(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
 }
 
 fn parse<'a>(engine: &mut Engine, call: &'a Call<'_>) -> Result<AddJob<'a>, CommandError> {
-    let (mut replicate, mut sync) = (None, None);
+    let (mut replicate, mut sync, mut zones) = (None, None, 0);
     let (mut ttl, mut retry, mut delay) = (None, None, 0);
     let (mut queue_len_max, mut copies, mut attributes) = (None, Copies::Awaited, Vec::new());
     let mut priority = Priority::DEFAULT;
@@ -127,6 +130,8 @@ fn parse<'a>(engine: &mut Engine, call: &'a Call<'_>) -> Result<AddJob<'a>, Comm
             replicate = Some(copies);
         } else if is(option, "sync") {
             sync = Some(u64::from(arguments.named_number(1, CommandError::Sync)?));
+        } else if is(option, "zones") {
+            zones = u64::from(arguments.named_number(1, CommandError::Zones)?);
         } else if is(option, "ttl") {
             ttl = Some(arguments.number(1, CommandError::Ttl)?);
         } else if is(option, "retry") {
@@ -167,6 +172,9 @@ fn parse<'a>(engine: &mut Engine, call: &'a Call<'_>) -> Result<AddJob<'a>, Comm
         queue_len_max = queue_len_max.or(policy.number(PolicyWord::MaxLen));
     }
     let replicate = replicate.unwrap_or(size.min(REPLICATE_DEFAULT));
+    if zones > replicate || zones > 0 && copies == Copies::Async {
+        return Err(CommandError::Zones);
+    }
     let sync = match (sync, copies) {
         (Some(_), Copies::Async) => return Err(CommandError::SyncWithAsync),
         (Some(sync), Copies::Awaited) if sync > replicate => return Err(CommandError::Sync),
@@ -190,6 +198,7 @@ fn parse<'a>(engine: &mut Engine, call: &'a Call<'_>) -> Result<AddJob<'a>, Comm
         deadline,
         repl: replicate as u16,
         sync: sync as u16,
+        zones: zones as u16,
         ttl_secs: saturate_u32(ttl.min(ttl_max)),
         retry_secs: saturate_u32(retry),
         delay_secs: saturate_u32(delay),
@@ -235,6 +244,13 @@ fn check(
     copies_elsewhere: usize,
 ) -> Result<(), CommandError> {
     let is_external = copies_elsewhere == usize::from(request.sync);
+    if request.zones > 0 {
+        let me = (!is_external).then_some(ME);
+        let zones = engine.cluster.count_zones(engine.cluster.takers().chain(me));
+        if usize::from(request.zones) > zones {
+            return Err(CommandError::NotEnoughZones);
+        }
+    }
     let reachable = engine.cluster.reachable_count();
     if copies_elsewhere > reachable {
         if is_external && copies_elsewhere - 1 == reachable {

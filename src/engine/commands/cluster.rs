@@ -24,6 +24,7 @@ pub fn cluster(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     let run = match call.args.len() {
         4 | 5 if is(word, "meet") => meet,
         2 if is(word, "nodes") => nodes,
+        2 if is(word, "peers") => peers,
         2 if is(word, "myid") => my_id,
         2 if is(word, "info") => info,
         2 if is(word, "saveconfig") => save_config,
@@ -120,6 +121,11 @@ fn info(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
 /// engine answers.
 fn save_config(_: &mut Engine, _: &Call<'_>) -> CommandResult {
     Ok(Outcome::SaveNodes)
+}
+
+/// CLUSTER PEERS -> array of maps, one a node, this one first. Whoever drives the engine answers.
+fn peers(_: &mut Engine, _: &Call<'_>) -> CommandResult {
+    Ok(Outcome::ShowPeers)
 }
 
 /// CLUSTER FORGET id -> OK. Jobs may still name the node.

@@ -18,23 +18,29 @@ impl Engine {
     /// address they dialled.
     pub(in crate::engine) fn on_hello(&mut self, client: ClientId, resp: Resp) {
         let lines = self.cluster.node_lines(self.now);
-        let lines: Vec<NodeLine> = lines.chain(self.cluster.handshake_lines(self.now)).collect();
+        let lines = lines.chain(self.cluster.handshake_lines(self.now));
+        let memory_percent = |line: &NodeLine| {
+            self.cluster.find(&line.id).and_then(|node| self.cluster.memory_percent(node))
+        };
+        let lines: Vec<(NodeLine, i64)> =
+            lines.map(|line| (line, priority(&line, memory_percent(&line)))).collect();
         let id = *self.cluster.my_id();
         let mut reply = self.reply(client, resp);
         reply.array(2 + lines.len());
         reply.integer(FORM_VERSION);
         reply.bulk(id.0);
-        for line in &lines {
+        for (line, priority) in &lines {
             reply.array(4);
             reply.bulk(line.id.0);
             reply.bulk(line.ip.map(|ip| ip.to_string()).unwrap_or_default());
             reply.bulk_integer(i64::from(line.port));
-            reply.bulk_integer(priority(line));
+            reply.bulk_integer(*priority);
         }
     }
 }
 
-fn priority(line: &NodeLine) -> i64 {
+/// Differs from C, which has 1, 5, 10 and 100: a node whose memory is short is not the best one.
+fn priority(line: &NodeLine, memory_percent: Option<u8>) -> i64 {
     if line.flags.intersects(NodeFlags::FAIL | NodeFlags::LEAVING) {
         100
     } else if line.flags.contains(NodeFlags::PFAIL) {
@@ -42,6 +48,10 @@ fn priority(line: &NodeLine) -> i64 {
     } else if line.link == LinkState::Disconnected {
         5
     } else {
-        1
+        match memory_percent {
+            Some(96..) => 3,
+            Some(76..) => 2,
+            _ => 1,
+        }
     }
 }

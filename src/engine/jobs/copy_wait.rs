@@ -19,10 +19,14 @@ pub struct CopyWait {
     pub resp: Resp,
     /// How many copies its producer waits for.
     pub wanted: u16,
+    /// In how many zones they have to be; 0 for any.
+    pub zones: u16,
     /// Nodes that said they have a copy; this one counts when it holds one.
     pub copies: Vec<NodeRef>,
     /// When one more node is asked.
     pub ask_at: MonoMs,
+    /// How often nodes had come back into reach when it began.
+    pub changes_before: u64,
 }
 
 #[derive(Default)]

@@ -160,6 +160,8 @@ impl Abilities {
     /// It remembers an OFFER, and lends what a NEEDJOBS with [`MessageFlags::BETTER_ONLY`] asks
     /// for.
     pub const OFFER: Self = Self(ability::OFFER);
+    /// It reads NODE_INFO.
+    pub const NODE_INFO: Self = Self(ability::NODE_INFO);
     /// It says with each heartbeat whether it knows the node that it is sent to, by this bit.
     pub const KNOWS_RECEIVER: Self = Self(ability::KNOWS_RECEIVER);
     /// It reads the number of QUEUED and WORKING: for how many seconds the sender holds the job.
@@ -173,6 +175,7 @@ impl Abilities {
         .with(Self::ATTRIBUTES)
         .with(Self::QUERY)
         .with(Self::OFFER)
+        .with(Self::NODE_INFO)
         .with(Self::HOLDS);
 
     /// These, and others too.
@@ -190,6 +193,9 @@ impl Abilities {
 const BUS_PORT_MARK: [u8; 4] = *b"port";
 /// In front of the abilities, behind the bus port.
 const ABILITIES_MARK: [u8; 4] = *b"able";
+/// In front of the hash of the cluster's name, behind the abilities.
+const NAME_MARK: [u8; 4] = *b"name";
+const NAME_AT: usize = 12;
 
 impl Header {
     /// The reserved bytes: `port` and two bytes of number for a node whose bus port is not
@@ -207,6 +213,24 @@ impl Header {
         let mut reserved = [0; RESERVED_LEN];
         reserved.iter_mut().zip(announced).for_each(|(byte, said)| *byte = said);
         reserved
+    }
+
+    /// Behind what is announced, `name` and eight bytes of hash of the name of the sender's cluster,
+    /// if it has one. For PING, PONG and MEET.
+    pub fn with_cluster_name(mut self, hash: Option<ClusterNameHash>) -> Self {
+        if let Some(ClusterNameHash(hash)) = hash {
+            let field = NAME_MARK.into_iter().chain(hash);
+            self.reserved.iter_mut().skip(NAME_AT).zip(field).for_each(|(byte, said)| *byte = said);
+        }
+        self
+    }
+
+    /// Of the cluster of which the sender is, if it says so.
+    pub fn cluster_name(&self) -> Option<ClusterNameHash> {
+        let mut reader = Reader::new(self.reserved.get(NAME_AT..)?);
+        let mark: [u8; 4] = reader.array().ok()?;
+        let hash = reader.array().ok()?;
+        (mark == NAME_MARK && hash != [0; 8]).then_some(ClusterNameHash(hash))
     }
 
     /// The bus port that the sender announces, if it does.
@@ -228,6 +252,21 @@ impl Header {
             Some(if mark == expected { number } else { 0 })
         };
         Some([field(BUS_PORT_MARK)?, field(ABILITIES_MARK)?])
+    }
+}
+
+/// By which nodes tell the names of clusters apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClusterNameHash([u8; 8]);
+
+impl ClusterNameHash {
+    /// `None` for the empty name, which is none.
+    pub fn of(name: &str) -> Option<Self> {
+        // FNV-1a.
+        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        (!name.is_empty()).then(|| Self(hash.max(1).to_be_bytes()))
     }
 }
 
@@ -377,6 +416,16 @@ mod tests {
                 assert_eq!(announced(reserved), (bus_port, abilities));
             }
         }
+        let reserved = Header::announce(None, Abilities::STANDING_ASKS);
+        let sender = NodeId::from_random([7; 20]);
+        let (flags, message_flags) = (NodeFlags::MYSELF, MessageFlags::NONE);
+        let header = Header { sender, ip: None, port: 1, flags, state: 0, message_flags, reserved };
+        assert_eq!((header.cluster_name(), ClusterNameHash::of("")), (None, None));
+        assert_eq!(header.with_cluster_name(None), header);
+        let name = ClusterNameHash::of("prod");
+        let named = header.with_cluster_name(name);
+        assert_eq!((named.cluster_name(), named.abilities()), (name, Abilities::STANDING_ASKS));
+        assert_ne!(name, ClusterNameHash::of("test"));
         assert_eq!(Header::announce(None, Abilities::NONE), [0; RESERVED_LEN]);
         assert_eq!(announced([1; RESERVED_LEN]), (None, Abilities::NONE));
     }

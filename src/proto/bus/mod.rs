@@ -1,4 +1,4 @@
-//! The cluster bus: one frame, one message, sixteen kinds of them, and four that only able
+//! The cluster bus: one frame, one message, sixteen kinds of them, and five that only able
 //! nodes know.
 //!
 //! ```text
@@ -8,6 +8,7 @@
 //! REPLJOB YOURJOBS    number of jobs u32, bytes of them u32, job records
 //! QUERY ANSWER        token u64, kind u16, payload up to the end
 //! MOVED               see [`super::moved`]
+//! NODE_INFO           see [`super::node_info`]
 //! NEEDJOBS PAUSE OFFER  number u32, length of the queue's name u32, name
 //! all others          job ID, number u32
 //! ```
@@ -30,13 +31,16 @@ mod header;
 mod jobs;
 
 pub use gossip::{Gossip, GossipEntry};
-pub use header::{Abilities, HEADER_LEN, Header, MessageFlags, NodeFlags, frame_len};
+pub use header::{
+    Abilities, ClusterNameHash, HEADER_LEN, Header, MessageFlags, NodeFlags, frame_len,
+};
 pub use jobs::{JobsFrame, YourJobs, encode_repl_job};
 
 use crate::base::ids::{JobId, NodeId};
 use crate::base::limits;
 use crate::proto::job_record::JobRecord;
 use crate::proto::moved::Moved;
+use crate::proto::node_info::NodeInfo;
 use crate::proto::reader::{DecodeError, Reader};
 use header::MessageHead;
 
@@ -65,6 +69,7 @@ mod kind {
     pub const YOURJOBS: u16 = 13;
     pub const WORKING: u16 = 14;
     pub const PAUSE: u16 = 15;
+    pub const NODE_INFO: u16 = message_type::NODE_INFO;
     pub const QUERY: u16 = message_type::QUERY;
     pub const ANSWER: u16 = message_type::ANSWER;
     pub const OFFER: u16 = message_type::OFFER;
@@ -152,6 +157,8 @@ pub enum Message<'a> {
     Answer(Query<'a>),
     /// The job was moved to another queue; to a node with [`Abilities::ATTRIBUTES`].
     Moved(Moved<'a>),
+    /// What a node says of itself; to a node with [`Abilities::NODE_INFO`].
+    NodeInfo(NodeInfo<'a>),
 }
 
 /// A question to a node, or its answer.
@@ -214,6 +221,7 @@ pub fn decode(frame: &[u8]) -> Result<(Header, Message<'_>), DecodeError> {
         kind::QUERY => Message::Query(Query::decode(&mut reader)?),
         kind::ANSWER => Message::Answer(Query::decode(&mut reader)?),
         kind::MOVED => Message::Moved(Moved::decode(&mut reader)?),
+        kind::NODE_INFO => Message::NodeInfo(NodeInfo::decode(&mut reader)?),
         number => decode_job_message(&mut reader, number)?,
     };
     reader.finish()?;
@@ -325,6 +333,7 @@ pub fn encode(out: &mut Vec<u8>, header: &Header, message: &Message<'_>) {
         Message::Query(query) => query.encode(out, header, kind::QUERY),
         Message::Answer(answer) => answer.encode(out, header, kind::ANSWER),
         Message::Moved(moved) => encode_frame(out, header, kind::MOVED, &[&moved.encode()]),
+        Message::NodeInfo(info) => encode_frame(out, header, kind::NODE_INFO, &[&info.encode()]),
     }
 }
 

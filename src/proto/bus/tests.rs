@@ -96,6 +96,7 @@ fn describe(header: &Header, message: &Message<'_>) -> String {
         Message::Query(query) => ("QUERY", format!("{query:?}")),
         Message::Answer(answer) => ("ANSWER", format!("{answer:?}")),
         Message::Moved(moved) => ("MOVED", format!("{moved:?}")),
+        Message::NodeInfo(info) => ("NODE_INFO", format!("{info:?}")),
     };
     let Header { sender, port, flags, message_flags, .. } = header;
     format!("{name} | {sender} {port} {} {} | {body}", flags.0, message_flags.bits)
@@ -194,7 +195,7 @@ fn counts_are_checked_against_the_bytes_before_anything_else() {
         (with("YOURJOBS", 152, &[0xff; 4]), DecodeError::TooLong),
         (with("NEEDJOBS", 148, &[0xff; 4]), DecodeError::TooLong),
         (with("PING", 8, &[0, 2]), DecodeError::BadVersion(2)),
-        (with("PING", 12, &[0, 16]), DecodeError::UnknownType(16)),
+        (with("PING", 12, &[0, 20]), DecodeError::UnknownType(20)),
         (with("PING", 16, b"\n"), DecodeError::BadNodeId),
         (with("PING", 56, b"x"), DecodeError::BadAddress),
         (with("GOTJOB", 144, b"X"), DecodeError::BadJobId),

@@ -15,12 +15,16 @@ use crate::base::network::Network;
 use crate::base::number;
 use crate::engine::policy::RetryFrom;
 use crate::engine::policy::{Policies, PolicyLine, PolicyWord};
+use crate::proto::node_info::is_node_text;
 use crate::proto::quoting;
+use crate::server::seeds::parse_seed;
 
 /// Most addresses of one `bind`. C: CONFIG_BINDADDR_MAX.
 const ADDRESSES_MAX: usize = 16;
 /// Most networks of one `cluster-allow`: each is compared with each connection.
 const NETWORKS_MAX: usize = 100;
+/// Most hosts of cluster-seeds.
+const SEEDS_MAX: usize = 100;
 /// Longest password in bytes. C: CONFIG_AUTHPASS_MAX_LEN.
 const PASSWORD_MAX: usize = 512;
 
@@ -82,10 +86,16 @@ pub enum ValueForm {
     /// Any bytes up to 512; empty is absent.
     Password,
     Choice(&'static [&'static str]),
+    /// A word of printable ASCII; empty is none.
+    Label {
+        max: usize,
+    },
     /// One or more addresses, a word each.
     Addresses,
     /// One or more networks, a word each; one empty word is none.
     Networks,
+    /// Hosts, each with a port or without, a word each; empty is none.
+    Seeds,
     /// Client class, hard limit, soft limit, seconds.
     OutputLimit,
     /// Old and new name of a command.
@@ -100,6 +110,7 @@ impl ValueForm {
         match (self, words) {
             (Self::Addresses, [_, ..]) => addresses(words),
             (Self::Networks, [_, ..]) => networks(words),
+            (Self::Seeds, [_, ..]) => seeds(words),
             (Self::OutputLimit, [class, hard, soft, secs]) => output_limit(class, hard, soft, secs),
             (Self::Rename, [_, _]) => Ok(DirectiveValue::Words(words.to_vec())),
             (Self::QueuePolicy, [_, ..]) => {
@@ -108,6 +119,7 @@ impl ValueForm {
             (
                 Self::Addresses
                 | Self::Networks
+                | Self::Seeds
                 | Self::OutputLimit
                 | Self::Rename
                 | Self::QueuePolicy,
@@ -130,6 +142,10 @@ impl ValueForm {
                 return networks(&words.collect::<Vec<_>>());
             }
             Self::QueuePolicy => return policy_changes(argument),
+            Self::Seeds => {
+                let words = argument.split(|&c| c == b' ').filter(|word| !word.is_empty());
+                return seeds(&words.map(<[u8]>::to_vec).collect::<Vec<_>>());
+            }
             _ => return self.parse(&[argument.to_vec()]),
         }
         let words: Vec<Vec<u8>> = argument.split(|&c| c == b' ').map(<[u8]>::to_vec).collect();
@@ -172,8 +188,13 @@ impl ValueForm {
                 .find(|name| name.as_bytes().eq_ignore_ascii_case(word))
                 .map(|name| DirectiveValue::Text(name.as_bytes().to_vec()))
                 .ok_or_else(|| format!("must be one of {}", names.join(", "))),
+            Self::Label { max } => match is_node_text(word, max) {
+                true => Ok(DirectiveValue::Text(word.to_vec())),
+                false => Err(format!("must be at most {max} printable characters without spaces")),
+            },
             Self::Addresses
             | Self::Networks
+            | Self::Seeds
             | Self::OutputLimit
             | Self::Rename
             | Self::QueuePolicy => Err(WRONG_COUNT.into()),
@@ -248,8 +269,10 @@ impl ValueForm {
             Self::FileName => "file name".into(),
             Self::Password => format!("text, up to {PASSWORD_MAX} bytes"),
             Self::Choice(names) => names.join(", "),
+            Self::Label { max } => format!("printable characters without spaces, up to {max}"),
             Self::Addresses => format!("1 to {ADDRESSES_MAX} addresses"),
             Self::Networks => format!("up to {NETWORKS_MAX} networks: an address, or address/bits"),
+            Self::Seeds => format!("up to {SEEDS_MAX} hosts, each with a port or without"),
             Self::OutputLimit => "normal, size (hard), size (soft), seconds".into(),
             Self::Rename => "command, new name".into(),
             Self::QueuePolicy => {
@@ -278,8 +301,10 @@ impl ValueForm {
             Self::Path | Self::Include | Self::OptionalPath => "<path>",
             Self::FileName => "<file name>",
             Self::Password => "<password>",
+            Self::Label { .. } => "<name>",
             Self::Addresses => "<address> [<address> ...]",
             Self::Networks => "<network> [<network> ...]",
+            Self::Seeds => "<host>[:<port>] [<host>[:<port>] ...]",
             Self::OutputLimit => "<class> <hard limit> <soft limit> <seconds>",
             Self::Rename => "<command> <new name>",
             Self::QueuePolicy => "<glob> <word> <value> [<word> <value> ...]",
@@ -376,6 +401,20 @@ fn networks(words: &[Vec<u8>]) -> Result<DirectiveValue, String> {
         })
     };
     words.iter().map(network).collect::<Result<Vec<_>, _>>().map(DirectiveValue::Networks)
+}
+
+fn seeds(words: &[Vec<u8>]) -> Result<DirectiveValue, String> {
+    let words: Vec<Vec<u8>> = words.iter().filter(|word| !word.is_empty()).cloned().collect();
+    if words.len() > SEEDS_MAX {
+        return Err(format!("at most {SEEDS_MAX} hosts"));
+    }
+    for word in &words {
+        let seed = std::str::from_utf8(word).ok();
+        if seed.and_then(parse_seed).is_none() {
+            return Err(format!("'{}' is not a host, or a host:port", word.escape_ascii()));
+        }
+    }
+    Ok(DirectiveValue::Words(words))
 }
 
 fn output_limit(

@@ -20,6 +20,7 @@ use crate::engine::config::{Announce, EngineConfig, EnqueueAtLoad, Eviction, TRA
 use crate::engine::policy::Policies;
 use crate::engine::policy::RetryFrom;
 use crate::proto::aof_record::SumPlace;
+use crate::server::version::SERVER_VERSION;
 
 /// Every setting of the server. A field is named as its directive, plus its unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,6 +110,12 @@ pub struct Config {
     pub cluster_announce_port: u16,
     /// The bus port told to peers that understand it; 0: the client port + 10000.
     pub cluster_announce_bus_port: u16,
+    /// Empty: none.
+    pub availability_zone: String,
+    /// Empty: none.
+    pub cluster_name: String,
+    /// Hosts, each with a port or without.
+    pub cluster_seeds: Vec<String>,
 
     /// Negative: nothing is logged; 0: every command.
     pub slowlog_log_slower_than_us: i64,
@@ -174,6 +181,9 @@ impl Default for Config {
             cluster_announce_ip: None,
             cluster_announce_port: 0,
             cluster_announce_bus_port: 0,
+            availability_zone: String::new(),
+            cluster_name: String::new(),
+            cluster_seeds: Vec::new(),
             slowlog_log_slower_than_us: 10_000,
             slowlog_max_len: 128,
             latency_monitor_threshold_ms: 0,
@@ -205,6 +215,9 @@ impl Config {
                 bus_port: unless_0(self.cluster_announce_bus_port),
             },
             policies: self.queue_policies.clone(),
+            version: SERVER_VERSION,
+            zone: self.availability_zone.clone(),
+            cluster_name: self.cluster_name.clone(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Directives about the cluster.
 
 use super::{DirectiveGroup, LIVE, PORT_MAX, UNSHOWN, at_least, place, row, up_to};
+use crate::proto::node_info::{NODE_INFO_TEXT_MAX, ZONE_MAX};
 use crate::server::config::form::ValueForm;
 
 pub(super) const CLUSTER: DirectiveGroup = DirectiveGroup {
@@ -52,6 +53,32 @@ pub(super) const CLUSTER: DirectiveGroup = DirectiveGroup {
             LIVE,
             place!(cluster_announce_bus_port),
             "The bus port told to nodes that understand it; 0 is the client port + 10000.",
+        ),
+        row(
+            "availability-zone",
+            ValueForm::Label { max: ZONE_MAX },
+            LIVE,
+            place!(availability_zone),
+            "What this node shares the fate of: the name of a room, a zone or a site. Copies of a \
+             job are spread over zones, and ADDJOB ... ZONES asks for it. Empty is none.",
+        ),
+        row(
+            "cluster-name",
+            ValueForm::Label { max: NODE_INFO_TEXT_MAX },
+            LIVE,
+            place!(cluster_name),
+            "Nodes of a cluster of another name are not met and not taken in; who has no name, as \
+             C servers, is. A node that is known stays known. Empty is none.",
+        ),
+        row(
+            "cluster-seeds",
+            ValueForm::Seeds,
+            LIVE,
+            place!(cluster_seeds),
+            "Hosts, by name or address, of which all addresses are met at start and again while \
+             any is missing or a node is out of reach: a cluster forms, and finds itself at new \
+             addresses, without CLUSTER MEET. Without a port that of this server. Its own address \
+             may be among them.",
         ),
     ],
 };

@@ -1,0 +1,148 @@
+//! NODE_INFO: what a node says of itself beyond its heartbeats.
+//!
+//! ```text
+//! (tag u8, length u16, bytes) up to the end; numbers are big endian
+//! 1  name of the cluster
+//! 2  zone
+//! 3  version of the server
+//! 4  share of maxmemory in use, a byte of percent
+//! 5  share of its time that the loop is at work, a byte of percent
+//! ```
+//!
+//! What is empty or not known is left out; tags that are not known are skipped. Texts have at most
+//! [`NODE_INFO_TEXT_MAX`] printable bytes: others are left out when they are read, since they stand
+//! in replies and logs.
+
+use super::reader::{DecodeError, Reader};
+
+/// Longest name of a cluster and longest version, in bytes.
+pub const NODE_INFO_TEXT_MAX: usize = 64;
+/// Longest name of a zone, in bytes.
+pub const ZONE_MAX: usize = 32;
+
+const CLUSTER_NAME: u8 = 1;
+const ZONE: u8 = 2;
+const VERSION: u8 = 3;
+const MEMORY: u8 = 4;
+const LOOP: u8 = 5;
+
+/// What a node says of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeInfo<'a> {
+    /// Empty where it has none.
+    pub cluster_name: &'a str,
+    /// Empty where it has none.
+    pub zone: &'a str,
+    pub version: &'a str,
+    /// `None` without a limit.
+    pub memory_percent: Option<u8>,
+    pub loop_percent: Option<u8>,
+}
+
+impl<'a> NodeInfo<'a> {
+    /// Takes everything that is left.
+    pub(super) fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        let mut info = Self::default();
+        while !reader.is_empty() {
+            let tag = reader.u8()?;
+            let len = usize::from(reader.u16_be()?);
+            let bytes = reader.take(len)?;
+            match tag {
+                CLUSTER_NAME => info.cluster_name = text_of(bytes, NODE_INFO_TEXT_MAX),
+                ZONE => info.zone = text_of(bytes, ZONE_MAX),
+                VERSION => info.version = text_of(bytes, NODE_INFO_TEXT_MAX),
+                MEMORY => info.memory_percent = percent_of(bytes),
+                LOOP => info.loop_percent = percent_of(bytes),
+                _ => {}
+            }
+        }
+        Ok(info)
+    }
+
+    /// The body of its message.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut body = Vec::new();
+        let mut push = |tag: u8, bytes: &[u8]| {
+            if !bytes.is_empty() {
+                body.push(tag);
+                body.extend_from_slice(&u16::try_from(bytes.len()).unwrap_or(0).to_be_bytes());
+                body.extend_from_slice(bytes);
+            }
+        };
+        push(CLUSTER_NAME, text_of(self.cluster_name.as_bytes(), NODE_INFO_TEXT_MAX).as_bytes());
+        push(ZONE, text_of(self.zone.as_bytes(), ZONE_MAX).as_bytes());
+        push(VERSION, text_of(self.version.as_bytes(), NODE_INFO_TEXT_MAX).as_bytes());
+        push(MEMORY, self.memory_percent.as_slice());
+        push(LOOP, self.loop_percent.as_slice());
+        body
+    }
+}
+
+/// Whether a text may be the name of a zone or a cluster: printable, without spaces, not too long.
+pub fn is_node_text(text: &[u8], len_max: usize) -> bool {
+    text.len() <= len_max && text.iter().all(u8::is_ascii_graphic)
+}
+
+fn text_of(bytes: &[u8], len_max: usize) -> &str {
+    if is_node_text(bytes, len_max) { core::str::from_utf8(bytes).unwrap_or("") } else { "" }
+}
+
+fn percent_of(bytes: &[u8]) -> Option<u8> {
+    bytes.first().copied().filter(|percent| *percent <= 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::ids::NodeId;
+    use crate::proto::bus::{self, HEADER_LEN, Message, MessageFlags, NodeFlags};
+
+    fn header() -> Header {
+        let sender = NodeId([b'a'; 40]);
+        let (flags, message_flags) = (NodeFlags::MYSELF, MessageFlags::NONE);
+        Header { sender, ip: None, port: 1, flags, state: 0, message_flags, reserved: [0; 34] }
+    }
+
+    fn read(frame: &[u8]) -> Result<NodeInfo<'_>, DecodeError> {
+        match bus::decode(frame)?.1 {
+            Message::NodeInfo(info) => Ok(info),
+            other => panic!("another message: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_unknown_tags_are_skipped() {
+        let info = NodeInfo {
+            cluster_name: "prod",
+            zone: "eu-1a",
+            version: "0.2.0",
+            memory_percent: Some(76),
+            loop_percent: None,
+        };
+        let mut frame = Vec::new();
+        bus::encode(&mut frame, &header(), &Message::NodeInfo(info));
+        assert_eq!(read(&frame), Ok(info));
+        frame.extend_from_slice(&[200, 0, 2, 1, 2]);
+        let len = u32::try_from(frame.len()).expect("short").to_be_bytes();
+        frame[4..8].copy_from_slice(&len);
+        assert_eq!(read(&frame), Ok(info));
+    }
+
+    #[test]
+    fn texts_that_nobody_should_read_and_wrong_numbers_are_left_out() {
+        let mut frame = Vec::new();
+        bus::encode(&mut frame, &header(), &Message::NodeInfo(NodeInfo::default()));
+        assert_eq!(frame.len(), HEADER_LEN, "nothing to say");
+        for entry in
+            [&[2, 0, 3, b'a', 27, b'b'][..], &[4, 0, 1, 101], &[2, 0, 2, b' ', b'b'], &[5, 0, 0]]
+        {
+            let mut frame = [&frame[..], entry].concat();
+            let len = u32::try_from(frame.len()).expect("short").to_be_bytes();
+            frame[4..8].copy_from_slice(&len);
+            assert_eq!(read(&frame), Ok(NodeInfo::default()));
+            frame.pop();
+            frame[7] -= 1;
+            assert!(read(&frame).is_err() || entry[0] == 5, "cut off");
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Copies that are spread over zones, and zones that are lost whole.
+
+use disque::base::rng::Rng;
+use disque::engine::cluster::NodeLoad;
+use disque::engine::config::EngineConfig;
+use disque::proto::reply::Resp;
+use disque::proto::reply_reader::Value;
+
+use crate::cluster::{Sim, seed_bytes};
+use crate::node::State;
+use crate::storage::{AppendOnly, Crash};
+
+const NODE_TIMEOUT_MS: u64 = 1000;
+const ZONES: [&str; 3] = ["north", "south", "west"];
+
+/// Two nodes in each zone, which all know that.
+fn zoned(seed: u64) -> Sim {
+    let config = EngineConfig { node_timeout_ms: NODE_TIMEOUT_MS, ..EngineConfig::default() };
+    let mut sim = Sim::new(seed, 6, &config, AppendOnly::No);
+    for n in 0..6 {
+        set_zone(&mut sim, n, ZONES[n / 2]);
+    }
+    sim.meet_all();
+    sim.run_for(500);
+    sim
+}
+
+fn set_zone(sim: &mut Sim, n: usize, zone: &str) {
+    let now = sim.now(n);
+    let engine = &mut sim.nodes[n].engine;
+    let config = EngineConfig { zone: zone.to_owned(), ..engine.config().clone() };
+    engine.set_config(now, config);
+}
+
+fn add(sim: &mut Sim, n: usize, options: &str) -> Value {
+    let client = sim.connect_client(n, Resp::V2);
+    let line = format!("ADDJOB q body 1000 {options}");
+    sim.send(n, client, line.split_whitespace().map(|word| word.as_bytes().to_vec()).collect());
+    for _ in 0..60 {
+        sim.run_for(20);
+        if let Some((_, reply)) = sim.take_replies(n, client).pop() {
+            sim.disconnect_client(n, client);
+            return reply;
+        }
+    }
+    panic!("it is answered within its timeout")
+}
+
+fn zones_of(sim: &Sim, holders: &[String]) -> Vec<usize> {
+    let id_of = |n: usize| sim.nodes[n].engine.cluster().my_id().to_string();
+    let place = |id: &String| (0..sim.nodes.len()).position(|n| id_of(n) == *id);
+    let mut zones: Vec<usize> =
+        holders.iter().map(|id| place(id).expect("a node of ours") / 2).collect();
+    zones.sort_unstable();
+    zones
+}
+
+#[test]
+fn a_zone_is_lost_whole_while_producers_go_on() {
+    for seed in 0..20 {
+        let mut rng = Rng::from_seed(seed_bytes(seed, 0x20));
+        let mut sim = zoned(seed);
+        let mut promised = Vec::new();
+        let lost = rng.index(ZONES.len());
+        for step in 0..60 {
+            if step == 30 {
+                sim.crash(lost * 2, Crash::Killed);
+                sim.crash(lost * 2 + 1, Crash::Killed);
+            }
+            let n = rng.index(6);
+            if sim.nodes[n].state != State::Up {
+                continue;
+            }
+            let options = ["REPLICATE 2 ZONES 2", "REPLICATE 2", "REPLICATE 3 SYNC 2 ZONES 2"];
+            match add(&mut sim, n, options[rng.index(3)]) {
+                Value::Status(id) => promised.push(id),
+                other => panic!("two zones are enough: {other:?}"),
+            }
+        }
+        let copies = sim.survey();
+        for id in &promised {
+            let alive = copies.get(id).map_or(0, Vec::len);
+            assert!(alive > 0, "seed {seed}: {} outlives the zone", id.escape_ascii());
+        }
+        sim.run_for(NODE_TIMEOUT_MS * 3);
+        let other = (lost + 1) % ZONES.len();
+        sim.crash(other * 2, Crash::Killed);
+        sim.crash(other * 2 + 1, Crash::Killed);
+        sim.run_for(NODE_TIMEOUT_MS * 3);
+        let last = (lost + 2) % ZONES.len() * 2;
+        let text = "NOREPL Not enough reachable zones for the requested replication level";
+        assert_eq!(add(&mut sim, last, "REPLICATE 2 ZONES 2"), Value::Error(text.into()));
+        assert!(matches!(add(&mut sim, last, "REPLICATE 2"), Value::Status(_)));
+    }
+}
+
+#[test]
+fn copies_are_spread_over_zones() {
+    let mut sim = zoned(1);
+    for step in 0..30 {
+        assert!(matches!(add(&mut sim, step % 6, "REPLICATE 3"), Value::Status(_)));
+        assert!(matches!(add(&mut sim, step % 6, "REPLICATE 4"), Value::Status(_)));
+    }
+    for (id, copies) in sim.survey() {
+        let mut zones = zones_of(&sim, &copies[0].holders);
+        zones.dedup();
+        assert_eq!(zones, [0, 1, 2], "{} is in each zone", id.escape_ascii());
+    }
+}
+
+#[test]
+fn of_two_nodes_of_a_zone_the_less_loaded_gets_more() {
+    let mut sim = zoned(2);
+    for n in [2, 4] {
+        sim.nodes[n].engine.set_load(NodeLoad { memory_percent: Some(70), loop_percent: Some(3) });
+        sim.nodes[n + 1].engine.set_load(NodeLoad { memory_percent: Some(9), loop_percent: None });
+    }
+    sim.run_for(11_000);
+    for _ in 0..30 {
+        assert!(matches!(add(&mut sim, 0, "REPLICATE 3"), Value::Status(_)));
+    }
+    let jobs = |n: usize| sim.nodes[n].engine.job_count();
+    assert_eq!([jobs(2), jobs(3), jobs(4), jobs(5)], [0, 30, 0, 30]);
+}
+
+#[test]
+fn c_nodes_count_for_copies_and_for_no_zone() {
+    let config = EngineConfig { node_timeout_ms: NODE_TIMEOUT_MS, ..EngineConfig::default() };
+    let mut sim = Sim::new(3, 3, &config, AppendOnly::No);
+    sim.network.speak_plainly(2);
+    (0..2).for_each(|n| set_zone(&mut sim, n, ZONES[n]));
+    sim.meet_all();
+    sim.run_for(500);
+    assert!(matches!(add(&mut sim, 0, "REPLICATE 3 ZONES 2"), Value::Status(_)));
+    let text = "NOREPL Not enough reachable zones for the requested replication level";
+    assert_eq!(add(&mut sim, 0, "REPLICATE 3 ZONES 3"), Value::Error(text.into()));
+    for options in ["REPLICATE 2 ZONES 3", "ZONES 0", "ZONES 1 ASYNC"] {
+        let reply = add(&mut sim, 0, options);
+        let is_refused = matches!(&reply, Value::Error(text) if text.starts_with(b"ERR ZONES"));
+        assert!(is_refused, "{options}: {reply:?}");
+    }
+}
+
+#[test]
+fn a_full_node_is_not_the_first_that_clients_are_sent_to() {
+    let mut sim = zoned(4);
+    for (n, percent) in [(1, 76), (2, 96), (3, 75)] {
+        let load = NodeLoad { memory_percent: Some(percent), loop_percent: None };
+        sim.nodes[n].engine.set_load(load);
+    }
+    sim.run_for(11_000);
+    let Value::Array(entries) = sim.hello(0) else { panic!("an array") };
+    let priority_of = |n: usize| {
+        let id = Value::Bulk(sim.nodes[n].engine.cluster().my_id().0.to_vec());
+        let entry = entries.iter().find_map(|entry| match entry {
+            Value::Array(fields) if fields[0] == id => fields.last().cloned(),
+            _ => None,
+        });
+        entry.expect("all nodes are listed")
+    };
+    let expected = ["1", "2", "3", "1", "1", "1"].map(|digit| Value::Bulk(digit.into()));
+    assert_eq!((0..6).map(priority_of).collect::<Vec<_>>(), expected);
+}
