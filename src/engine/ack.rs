@@ -107,7 +107,7 @@ impl Engine {
     /// but its holder would keep it, delivered, until its TTL is over. As in C, a node that leaves
     /// keeps none: it would not be there to collect it, and the job comes back after its retry.
     fn keep_ack(&mut self, id: &JobId) {
-        if self.cluster.is_alone() || self.cluster.is_leaving() {
+        if self.cluster.is_alone_for_good() || self.cluster.is_leaving() {
             return;
         }
         let ttl_ms = u64::from(id.ttl_minutes()) * 60_000;
@@ -189,7 +189,7 @@ impl Engine {
         !holders.is_empty()
             && holders
                 .iter()
-                .all(|node| *node == ME || acks.contains(node) || !self.cluster.is_known(*node))
+                .all(|node| *node == ME || acks.contains(node) || !self.cluster.is_awaited(*node))
     }
 
     /// The timed attempt to collect an ack without a job.
@@ -209,7 +209,7 @@ impl Engine {
 
     /// Asks all nodes that did not answer yet whether they know the job.
     fn collect_ack_only(&mut self, id: &JobId) {
-        if self.cluster.is_alone() {
+        if self.cluster.is_alone_for_good() {
             self.ack_only.remove(id);
             return;
         }
@@ -217,7 +217,7 @@ impl Engine {
         ack.count_gc_attempt();
         ack.confirm(ME);
         let targets: Vec<NodeRef> =
-            self.cluster.known().filter(|node| !ack.confirmed.contains(node)).collect();
+            self.cluster.awaited().filter(|node| !ack.confirmed.contains(node)).collect();
         if targets.is_empty() {
             // The last one that did not answer was forgotten.
             self.ack_only.remove(id);
@@ -347,7 +347,7 @@ impl Engine {
         }
         let Some(ack) = self.ack_only.get_mut(&id) else { return };
         ack.confirm(from);
-        if is_known_to_nobody(ack, self.cluster.known()) {
+        if is_known_to_nobody(ack, self.cluster.awaited()) {
             self.ack_only.remove(&id);
         }
     }

@@ -35,6 +35,8 @@ pub struct EngineConfig {
     pub version: &'static str,
     /// Directive: availability-zone.
     pub zone: String,
+    /// Directive: cluster-forget-after; 0 is never.
+    pub forget_after_secs: u64,
     /// Directive: cluster-name.
     pub cluster_name: String,
 }
@@ -75,6 +77,7 @@ impl Default for EngineConfig {
             policies: Policies::default(),
             version: "",
             zone: String::new(),
+            forget_after_secs: 0,
             cluster_name: String::new(),
         }
     }

@@ -115,6 +115,12 @@ fn log_event(cluster: &Cluster, event: Event) {
         Event::Stays(ME) => info!("This node stays in the cluster."),
         Event::Stays(node) => info!("Node {} stays in the cluster.", name(node)),
         Event::Forgotten(node) => info!("Node {} was forgotten.", name(node)),
+        Event::ForgottenAsFailing(node) => {
+            info!(
+                "Node {} was failing for so long that it is forgotten: it is back when it pings.",
+                name(node)
+            );
+        }
         Event::Reset => {
             info!("All other nodes were forgotten. This node is {} now.", cluster.my_id());
         }

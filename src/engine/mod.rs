@@ -79,7 +79,7 @@ use std::collections::BTreeMap;
 
 use crate::base::ids::{ClientId, LinkId, NodeId};
 use crate::base::rng::Rng;
-use crate::base::time::{MonoMs, Now};
+use crate::base::time::{MonoMs, Now, UnixMs};
 use crate::proto::aof_record::AofRecord;
 use crate::proto::bus::{Header, Message};
 use crate::proto::nodes_conf::NodeLine;
@@ -262,6 +262,11 @@ impl Engine {
     /// Takes in what nodes.conf says, at start; see [`Cluster::load`].
     pub fn load_nodes(&mut self, now: Now, lines: &[NodeLine]) {
         self.input(now, |engine| engine.cluster.load(now, lines));
+    }
+
+    /// Takes in which nodes were forgotten as failing, at start, after the nodes.
+    pub fn load_tombstones(&mut self, now: Now, tombstones: &[(NodeId, UnixMs)]) {
+        self.input(now, |engine| engine.cluster.load_tombstones(now, tombstones));
     }
 
     /// Takes in a record of the append only file, while the storage is

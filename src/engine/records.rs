@@ -195,7 +195,7 @@ impl Engine {
     fn describe(&mut self, record: &JobRecord<'_>, expire_at: UnixMs) -> NewJob {
         let mut may_have = NodeSet::default();
         for id in record.nodes {
-            if let Some(node) = self.cluster.find(&id) {
+            if let Some(node) = self.cluster.find_holder(&id) {
                 self.jobs.sets().add(&mut may_have, node);
             }
         }

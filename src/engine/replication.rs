@@ -352,7 +352,7 @@ impl Engine {
     /// attributes that were lost on the way here.
     pub(super) fn on_further_record(&mut self, r: JobRef, record: &JobRecord<'_>) {
         for id in record.nodes {
-            if let Some(node) = self.cluster.find(&id) {
+            if let Some(node) = self.cluster.find_holder(&id) {
                 self.jobs.add_may_have(r, node);
             }
         }

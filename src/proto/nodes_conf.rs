@@ -3,7 +3,10 @@
 //! ```text
 //! <id> <ip>:<port> <flag>[,<flag>...] <ping sent> <pong received> connected|disconnected
 //! vars bus-port-<id> <bus port>
+//! vars forgotten-<id> <milliseconds since 1970>
 //! ```
+//!
+//! A third kind names a node that was forgotten since it failed for so long, see [`append_tombstone`].
 //!
 //! The second kind of line is for the file alone, and only for a node that announced another
 //! bus port than its client port + 10000: without it such a node could not be dialled after
@@ -61,6 +64,7 @@ const FLAG_NAMES: [(NodeFlags, &str); 6] = [
 const NO_FLAGS: &str = "noflags";
 const VARS: &[u8] = b"vars";
 const BUS_PORT_VAR: &[u8] = b"bus-port-";
+const TOMBSTONE_VAR: &[u8] = b"forgotten-";
 
 /// Appends a line and its end.
 pub fn append_line(out: &mut Vec<u8>, node: &NodeLine) {
@@ -93,6 +97,30 @@ pub fn append_bus_port(out: &mut Vec<u8>, node: &NodeLine) {
     out.push(b' ');
     number::append_u64(out, u64::from(bus_port));
     out.push(b'\n');
+}
+
+/// Appends the line of a node that was forgotten as failing, and when. Each has one of its own: C
+/// servers refuse lines over 1,023 bytes.
+pub fn append_tombstone(out: &mut Vec<u8>, id: &NodeId, at: UnixMs) {
+    out.extend_from_slice(VARS);
+    out.push(b' ');
+    out.extend_from_slice(TOMBSTONE_VAR);
+    out.extend_from_slice(&id.0);
+    out.push(b' ');
+    number::append_u64(out, at.0);
+    out.push(b'\n');
+}
+
+/// The nodes that were forgotten as failing, as a file that [`parse`] takes says. What is not
+/// written as it should be is passed over: it names nobody.
+pub fn parse_tombstones(text: &[u8]) -> Vec<(NodeId, UnixMs)> {
+    let tombstone = |line: &[u8]| {
+        let mut words = vars_of(line)?.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
+        let id = parse_id(words.next()?.strip_prefix(TOMBSTONE_VAR)?).ok()?;
+        Some((id, parse_time(words.next()?).ok()?))
+    };
+    let lines = text.split(|&byte| byte == b'\n');
+    lines.filter_map(|line| tombstone(line.strip_suffix(b"\r").unwrap_or(line))).collect()
 }
 
 fn append_flags(out: &mut Vec<u8>, flags: NodeFlags) {
@@ -421,6 +449,18 @@ mod tests {
         }
         let other = format!("{b} :1 noflags 0 0 connected\n");
         assert_eq!(error_of(&other), "line 1: the file ends and no node is flagged myself");
+    }
+
+    #[test]
+    fn tombstones_have_lines_of_their_own_that_name_no_known_node() {
+        let id = NodeId([b'a'; 40]);
+        let mut text = GOLDEN.to_vec();
+        append_tombstone(&mut text, &id, UnixMs(1_795_968_488_206));
+        assert_eq!(parse(&text), parse(GOLDEN));
+        assert_eq!(parse_tombstones(&text), [(id, UnixMs(1_795_968_488_206))]);
+        let odd = b"vars forgotten-x 1\nvars forgotten- \nvars forgotten\nvarsforgotten-a 1\n";
+        assert_eq!(parse_tombstones(odd), []);
+        assert_eq!(parse_tombstones(GOLDEN), []);
     }
 
     #[test]

@@ -219,15 +219,16 @@ impl Server {
         });
         let persistence =
             Persistence::start(&config, clock.now, random()?, wake).map_err(StartError)?;
-        let (nodes, lines) = Nodes::open(&config.cluster_config_file).map_err(StartError)?;
-        let me = match nodes::my_id(&lines) {
+        let (nodes, read) = Nodes::open(&config.cluster_config_file).map_err(StartError)?;
+        let me = match nodes::my_id(&read.lines) {
             Some(me) => me,
             None => NodeId::from_random(random()?),
         };
         let engine_config = config.for_engine(persistence.enqueue_at_load(&config));
         let mut engine = Engine::new(engine_config, me, random()?, clock.now);
-        engine.load_nodes(clock.now, &lines);
-        engine.out.save_nodes = lines.is_empty();
+        engine.load_nodes(clock.now, &read.lines);
+        engine.load_tombstones(clock.now, &read.tombstones);
+        engine.out.save_nodes = read.lines.is_empty();
         let mut server = Self {
             bus_sources: bus::source_addresses(&config.bind),
             config,

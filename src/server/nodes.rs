@@ -10,7 +10,7 @@ use std::path::Path;
 use super::Server;
 use crate::base::ids::NodeId;
 use crate::base::reason::reason;
-use crate::base::time::MonoMs;
+use crate::base::time::{MonoMs, UnixMs};
 use crate::engine::command::Call;
 use crate::proto::bus::NodeFlags;
 use crate::proto::nodes_conf::{self, NodeLine};
@@ -18,6 +18,13 @@ use crate::store::nodes_file::{NodesFile, NodesFileError};
 
 /// How long after a failed save the next is tried, in ms.
 const SAVE_AGAIN_MS: u64 = 1000;
+
+/// What the file says.
+pub struct NodesRead {
+    pub lines: Vec<NodeLine>,
+    /// Nodes that were forgotten as failing, and when.
+    pub tombstones: Vec<(NodeId, UnixMs)>,
+}
 
 /// The file, and whether it is behind.
 pub struct Nodes {
@@ -29,18 +36,19 @@ pub struct Nodes {
 impl Nodes {
     /// Locks and reads the file; without one there are no lines. An error is the sentence
     /// to exit with.
-    pub fn open(path: &Path) -> Result<(Self, Vec<NodeLine>), String> {
+    pub fn open(path: &Path) -> Result<(Self, NodesRead), String> {
         Self::read(NodesFile::open(path))
     }
 
     fn read(
         opened: Result<(NodesFile, Vec<u8>), NodesFileError>,
-    ) -> Result<(Self, Vec<NodeLine>), String> {
+    ) -> Result<(Self, NodesRead), String> {
         let (file, text) = opened.map_err(|e| e.to_string())?;
         let lines = nodes_conf::parse(&text).map_err(|e| {
             format!("The cluster's file {} cannot be read: {e}", file.path().display())
         })?;
-        Ok((Self { file, save_again_at: None }, lines))
+        let read = NodesRead { lines, tombstones: nodes_conf::parse_tombstones(&text) };
+        Ok((Self { file, save_again_at: None }, read))
     }
 
     /// When the loop has to come round for the file's sake.
@@ -71,12 +79,12 @@ impl Nodes {
     /// Goes on with another file, which says the same from now on, and gives up the present
     /// one. Refused when the other one is in use, or is another node's.
     fn move_to(&mut self, path: &Path, me: &NodeId, text: &[u8]) -> Result<(), String> {
-        let (mut nodes, lines) = match NodesFile::open(path) {
+        let (mut nodes, read) = match NodesFile::open(path) {
             // It may be the present one under another name.
             Err(NodesFileError::Locked(_)) if self.file.is_at(path) => return Ok(()),
             opened => Self::read(opened)?,
         };
-        if my_id(&lines).is_some_and(|id| id != *me) {
+        if my_id(&read.lines).is_some_and(|id| id != *me) {
             return Err(format!("{} is another node's", nodes.file.path().display()));
         }
         nodes.file.replace(text).map_err(|e| reason(&e))?;
@@ -134,8 +142,8 @@ mod tests {
     fn a_failed_save_is_tried_again() {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = dir.path().join("nodes.conf");
-        let (mut nodes, lines) = Nodes::open(&path).expect("a new file");
-        assert_eq!((lines.len(), my_id(&lines)), (0, None));
+        let (mut nodes, read) = Nodes::open(&path).expect("a new file");
+        assert_eq!((read.lines.len(), my_id(&read.lines)), (0, None));
         let in_the_way = dir.path().join("nodes.conf.tmp");
         fs::create_dir(&in_the_way).expect("created");
         nodes.save(MonoMs(5000), b"x\n").expect_err("the temporary name is taken");

@@ -133,6 +133,7 @@ impl Node {
         }
         count_waits(&mut self.engine, seed);
         self.engine.load_nodes(now, &lines);
+        self.engine.load_tombstones(now, &nodes_conf::parse_tombstones(&text));
         self.engine.out.save_nodes = lines.is_empty();
         self.storage.start(&mut self.engine, now);
         self.engine.set_config(now, config);

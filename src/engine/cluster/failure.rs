@@ -96,6 +96,7 @@ impl Cluster {
             self.set_flags(node, flags);
             self.events.push_back(Event::PossiblyFailing(node));
         }
+        self.forget_if_long_failing(cx, node);
     }
 
     /// A known node says what it thinks of another.

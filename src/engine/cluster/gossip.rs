@@ -119,6 +119,7 @@ impl Cluster {
                         && follows
                         && !entry.flags.contains(NodeFlags::NOADDR)
                         && !self.is_blacklisted(cx.now.mono, &entry.node)
+                        && !self.is_long_gone(&entry)
                     {
                         self.begin_handshake(cx, Reason::Gossip(entry.node), address);
                     }
@@ -137,6 +138,13 @@ impl Cluster {
         if is_lost && is_elsewhere {
             self.begin_handshake(cx, Reason::Gossip(node.id), address);
         }
+    }
+
+    /// Whether a node was forgotten as failing, and is not said to be well. If it is, it comes back
+    /// when it answers: two nodes may each have forgotten the other, and neither pings.
+    fn is_long_gone(&self, entry: &GossipEntry) -> bool {
+        self.has_tombstone(&entry.node)
+            && entry.flags.intersects(NodeFlags::PFAIL | NodeFlags::FAIL)
     }
 
     /// Whether gossip may not bring a node back, since it was forgotten a short while ago.

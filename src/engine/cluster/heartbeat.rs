@@ -102,6 +102,13 @@ impl Cluster {
         {
             self.meet_unknown(cx, header.sender, ends.peer, address);
         }
+        if !is_meet
+            && sender.is_none()
+            && !self.is_of_other_cluster(header)
+            && let Some(address) = address_of_sender(ends, header)
+        {
+            self.meet_again(cx, header.sender, ends.peer, address);
+        }
         if sender == Some(ME) {
             self.warn_of_twin(cx.now.mono, ends, header);
         }

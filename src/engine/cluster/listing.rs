@@ -114,7 +114,17 @@ impl Cluster {
             nodes_conf::append_line(&mut text, &line);
             nodes_conf::append_bus_port(&mut text, &line);
         }
+        for (id, at) in self.tombstones() {
+            nodes_conf::append_tombstone(&mut text, &id, at);
+        }
         text
+    }
+
+    /// Takes in the tombstones of nodes.conf, at start, before the jobs.
+    pub fn load_tombstones(&mut self, now: Now, tombstones: &[(NodeId, UnixMs)]) {
+        for (id, at) in tombstones {
+            self.load_tombstone(now, *id, *at);
+        }
     }
 
     /// Takes in what nodes.conf says, at start. The line of this node gives its address

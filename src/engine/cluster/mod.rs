@@ -23,6 +23,7 @@
 //! | [`heartbeat`] | PING, PONG and MEET, and what they say of their sender |
 //! | [`gossip`] | what they say of others |
 //! | [`failure`] | who does not answer, and what a majority thinks of it |
+//! | [`forgetting`] | who failed for so long that it is forgotten, and what if it comes back |
 //! | [`operator`] | CLUSTER MEET, FORGET, RESET and LEAVING |
 //! | [`node_info`] | what nodes say of themselves: zone, version, load |
 //! | [`placement`] | which nodes get copies of a job |
@@ -57,6 +58,7 @@
 //! | leaving | with the node's next heartbeat that says otherwise |
 //! | reported as failing | when the reporter says otherwise, or after two node timeouts |
 //! | forgotten | with CLUSTER MEET or a MEET of the node; by gossip after a minute |
+//! | forgotten as failing | with CLUSTER MEET, a PING or MEET of the node, or its answer when others find it well |
 //!
 //! Invariants: every node of the table is either known or forgotten; `others` and
 //! `reachable` are known nodes without this one; every link and every connect under
@@ -64,6 +66,7 @@
 
 mod allowance;
 mod failure;
+mod forgetting;
 mod gossip;
 mod handshake;
 mod heartbeat;
@@ -82,7 +85,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::base::ids::{LinkId, NodeId};
 use crate::base::rng::Rng;
-use crate::base::time::{MonoMs, Now};
+use crate::base::time::{MonoMs, Now, UnixMs};
 use crate::proto::bus::{self, Abilities, ClusterNameHash, Header, Message, MessageFlags};
 
 use super::config::{Announce, EngineConfig};
@@ -130,6 +133,8 @@ pub enum Event {
     Stays(NodeRef),
     /// An operator had a node forgotten.
     Forgotten(NodeRef),
+    /// A node was failing for so long that it was forgotten.
+    ForgottenAsFailing(NodeRef),
     /// An operator had all nodes forgotten.
     Reset,
 }
@@ -189,6 +194,12 @@ pub struct Cluster {
     /// [`Abilities::SHORT_OF_MEMORY`] when that is so.
     memory: Abilities,
     own_info: OwnInfo,
+    /// Nodes that were forgotten as failing, and when.
+    tombstones: BTreeMap<NodeId, UnixMs>,
+    /// Since when this node has seen a majority.
+    majority_since: Option<MonoMs>,
+    /// 0: never.
+    forget_after_secs: u64,
     cluster_name: Option<ClusterNameHash>,
     /// Warnings of nodes of other clusters.
     name_warnings: Allowance,
@@ -225,6 +236,9 @@ impl Cluster {
             twin_warnings: Allowance::new(1, TWIN_WARNING_PERIOD_MS),
             memory: Abilities::NONE,
             own_info: OwnInfo::default(),
+            tombstones: BTreeMap::new(),
+            majority_since: None,
+            forget_after_secs: 0,
             cluster_name: None,
             name_warnings: Allowance::new(1, TWIN_WARNING_PERIOD_MS),
             is_warned_of_nameless: false,
@@ -239,6 +253,7 @@ impl Cluster {
         self.my_port = config.port;
         self.announce = config.announce.clone();
         self.node_timeout_ms = config.node_timeout_ms;
+        self.forget_after_secs = config.forget_after_secs;
         self.cluster_name = ClusterNameHash::of(&config.cluster_name);
         self.describe_me(&config.cluster_name, &config.zone, config.version);
     }
@@ -249,6 +264,7 @@ impl Cluster {
         self.advance_handshakes(cx, &mut budget);
         self.ping_somebody(cx);
         self.connect_nodes(cx, &mut budget);
+        self.watch_majority(cx.now.mono);
         self.check_nodes(cx);
         self.check_my_ip(cx.now.mono);
         self.spread_info(cx);

@@ -34,6 +34,8 @@ pub(super) struct Node {
     /// Which nodes reported it as failing.
     pub reports: Vec<FailureReport>,
     pub introduction: Introduction,
+    /// Since when this process has seen it failing in the eyes of a majority.
+    pub failing_since: Option<MonoMs>,
     pub new_address: Damped<Address>,
     /// As it said last.
     pub info: KnownInfo,
@@ -61,6 +63,11 @@ impl Node {
         Self::new(id, NodeFlags::MYSELF)
     }
 
+    /// One that is not known any more.
+    pub fn forgotten(id: NodeId) -> Self {
+        Self::new(id, NodeFlags::DELETED)
+    }
+
     fn new(id: NodeId, flags: NodeFlags) -> Self {
         Self {
             id,
@@ -69,6 +76,7 @@ impl Node {
             abilities: None,
             reports: Vec::new(),
             introduction: Introduction::Done,
+            failing_since: None,
             new_address: Damped::new(ADDRESS_CHANGES),
             info: KnownInfo::default(),
         }
@@ -356,6 +364,7 @@ impl Cluster {
                 node
             }
         };
+        self.drop_tombstone(&id);
         self.node_mut(node).contact = contact;
         self.node_mut(node).introduction = Introduction::UnderWay { pings: 0 };
         self.index.insert(id, node);

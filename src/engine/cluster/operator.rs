@@ -58,6 +58,7 @@ impl Cluster {
             Some(ME) => return Forgotten::Myself,
             Some(node) => self.forget_node(cx, node),
             None if self.handshakes.contains_key(id) => self.end_handshake(cx, *id),
+            None if self.drop_tombstone(id) => cx.out.save_nodes = true,
             None => return Forgotten::Unknown,
         }
         Forgotten::Yes
@@ -75,6 +76,7 @@ impl Cluster {
     /// CLUSTER RESET: this node is alone, under its old ID or a new one.
     pub fn reset(&mut self, cx: &mut Context<'_>, reset: Reset) {
         self.remove_all(cx.out);
+        self.tombstones.clear();
         self.end_handshakes(cx, |_| true);
         if reset == Reset::Hard {
             let id = NodeId::from_random(cx.rng.bytes());

@@ -114,6 +114,8 @@ pub struct Config {
     pub availability_zone: String,
     /// Empty: none.
     pub cluster_name: String,
+    /// 0: never.
+    pub cluster_forget_after_secs: u64,
     /// Hosts, each with a port or without.
     pub cluster_seeds: Vec<String>,
 
@@ -184,6 +186,7 @@ impl Default for Config {
             availability_zone: String::new(),
             cluster_name: String::new(),
             cluster_seeds: Vec::new(),
+            cluster_forget_after_secs: 0,
             slowlog_log_slower_than_us: 10_000,
             slowlog_max_len: 128,
             latency_monitor_threshold_ms: 0,
@@ -218,6 +221,7 @@ impl Config {
             version: SERVER_VERSION,
             zone: self.availability_zone.clone(),
             cluster_name: self.cluster_name.clone(),
+            forget_after_secs: self.cluster_forget_after_secs,
         }
     }
 }

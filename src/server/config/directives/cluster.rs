@@ -80,5 +80,14 @@ pub(super) const CLUSTER: DirectiveGroup = DirectiveGroup {
              addresses, without CLUSTER MEET. Without a port that of this server. Its own address \
              may be among them.",
         ),
+        row(
+            "cluster-forget-after",
+            at_least(0, "seconds"),
+            LIVE,
+            place!(cluster_forget_after_secs),
+            "A node that a majority has called failing for so long is forgotten by all nodes that \
+             have this, and see a majority all that time; 0 is never. When it comes back it is taken \
+             in again, and acks that it missed are kept for it.",
+        ),
     ],
 };

@@ -1,0 +1,129 @@
+//! Nodes that failed for long are forgotten without an operator: cluster-forget-after.
+//!
+//! A node that a majority has called failing for so long is forgotten by each node that has seen a
+//! majority all that time; both are counted from when this process saw it. So a minority forgets
+//! nobody, however long it is cut off; of four nodes of which two are dead neither side is a
+//! majority, and nobody is forgotten.
+//!
+//! A *tombstone* stays. What others say of it does not bring the node back: its own PING or MEET
+//! does, or its answer where others find it well again. Until then it is one of the holders of jobs, as files and messages name it,
+//! and counts as one that has not confirmed: jobs that were acknowledged while it was away are not
+//! collected before it was told, else they would come back with it. CLUSTER FORGET leaves no
+//! tombstone, and takes away one that is there: an operator says that the node is gone for good.
+
+use crate::base::ids::NodeId;
+use crate::base::time::{MonoMs, Now, UnixMs};
+use crate::engine::node_set::NodeRef;
+use crate::proto::bus::NodeFlags;
+
+use super::nodes::{Address, Node};
+use super::{Cluster, Context, Event};
+
+/// Most tombstones there are; the oldest goes first.
+const TOMBSTONES_MAX: usize = 10_000;
+/// How long one stays, in ms.
+const TOMBSTONE_MS: u64 = 30 * 24 * 3600 * 1000;
+
+impl Cluster {
+    /// Whether this node sees a majority, and since when; in each tick.
+    pub(super) fn watch_majority(&mut self, now: MonoMs) {
+        let answers = self.others.iter().filter(|node| !self.node(**node).is_failing()).count();
+        let is_majority = answers + 1 > self.size() / 2;
+        self.majority_since = if is_majority { self.majority_since.or(Some(now)) } else { None };
+    }
+
+    /// Forgets a node that has been failing for so long.
+    pub(super) fn forget_if_long_failing(&mut self, cx: &mut Context<'_>, node: NodeRef) {
+        let now = cx.now.mono;
+        if !self.node(node).flags().contains(NodeFlags::FAIL) {
+            self.node_mut(node).failing_since = None;
+            return;
+        }
+        let failing_since = *self.node_mut(node).failing_since.get_or_insert(now);
+        let after_ms = self.forget_after_secs.saturating_mul(1000);
+        let (Some(majority_since), 1..) = (self.majority_since, after_ms) else { return };
+        if now.ms_since(failing_since.max(majority_since)) < after_ms {
+            return;
+        }
+        let id = self.id(node);
+        self.remove(cx.out, node);
+        self.bury(id, cx.now.wall);
+        self.node_mut(node).failing_since = None;
+        self.events.push_back(Event::ForgottenAsFailing(node));
+        cx.out.save_nodes = true;
+    }
+
+    fn bury(&mut self, id: NodeId, at: UnixMs) {
+        self.tombstones.retain(|_, since| at.ms_since(*since) < TOMBSTONE_MS);
+        if self.tombstones.len() >= TOMBSTONES_MAX {
+            let oldest = self.tombstones.iter().min_by_key(|(_, since)| **since).map(|(id, _)| *id);
+            oldest.map(|id| self.tombstones.remove(&id));
+        }
+        self.tombstones.insert(id, at);
+    }
+
+    /// Takes in a tombstone of nodes.conf, before the jobs that may name the node.
+    pub(super) fn load_tombstone(&mut self, now: Now, id: NodeId, at: UnixMs) {
+        if now.wall.ms_since(at) >= TOMBSTONE_MS
+            || self.find(&id).is_some()
+            || self.tombstones.len() >= TOMBSTONES_MAX
+        {
+            return;
+        }
+        if !self.forgotten.contains_key(&id) {
+            let Ok(place) = u16::try_from(self.nodes.len()) else { return };
+            self.nodes.push(Node::forgotten(id));
+            self.forgotten.insert(id, NodeRef(place));
+        }
+        self.tombstones.insert(id, at);
+    }
+
+    /// The tombstones, for nodes.conf.
+    pub(super) fn tombstones(&self) -> impl Iterator<Item = (NodeId, UnixMs)> {
+        self.tombstones.iter().map(|(id, at)| (*id, *at))
+    }
+
+    pub(super) fn has_tombstone(&self, id: &NodeId) -> bool {
+        self.tombstones.contains_key(id)
+    }
+
+    /// A node of which there was a tombstone is back, or is not expected any more.
+    pub(super) fn drop_tombstone(&mut self, id: &NodeId) -> bool {
+        self.tombstones.remove(id).is_some()
+    }
+
+    /// A node that pings and was forgotten as failing: it may not know that, and sends no MEET.
+    pub(super) fn meet_again(
+        &mut self,
+        cx: &mut Context<'_>,
+        sender: NodeId,
+        source: core::net::IpAddr,
+        address: Address,
+    ) {
+        if self.has_tombstone(&sender) {
+            self.meet_unknown(cx, sender, source, address);
+        }
+    }
+
+    /// A node that may hold jobs, by its ID: a known one, or one that was forgotten as failing.
+    pub fn find_holder(&self, id: &NodeId) -> Option<NodeRef> {
+        let forgotten = || self.forgotten.get(id).filter(|_| self.has_tombstone(id)).copied();
+        self.find(id).or_else(forgotten)
+    }
+
+    /// Whether acks wait for this node: it is known, or may come back.
+    pub fn is_awaited(&self, node: NodeRef) -> bool {
+        self.is_known(node) || !self.tombstones.is_empty() && self.has_tombstone(&self.id(node))
+    }
+
+    /// All nodes for which acks wait, this one included.
+    pub fn awaited(&self) -> impl Iterator<Item = NodeRef> {
+        let away = self.tombstones.keys().filter_map(|id| self.forgotten.get(id).copied());
+        self.known().chain(away)
+    }
+
+    /// Whether no other node can know a job.
+    pub fn is_alone_for_good(&self) -> bool {
+        self.is_alone() && self.tombstones.is_empty()
+    }
+}

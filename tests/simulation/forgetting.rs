@@ -1,0 +1,208 @@
+//! Nodes that are forgotten since they failed for long, and come back after all.
+
+use disque::base::rng::Rng;
+use disque::engine::config::EngineConfig;
+use disque::proto::reply::Resp;
+use disque::proto::reply_reader::Value;
+
+use crate::cluster::{Checks, Sim, seed_bytes};
+use crate::storage::{AppendOnly, Crash};
+
+const NODE_TIMEOUT_MS: u64 = 1000;
+const FORGET_AFTER_SECS: u64 = 20;
+const FORGET_AFTER_MS: u64 = FORGET_AFTER_SECS * 1000;
+/// Failing is found within this, and what is due is done.
+const SLACK_MS: u64 = 5000;
+
+fn mesh(seed: u64, count: u16) -> Sim {
+    mesh_with_plain(seed, count, None)
+}
+
+/// One of them may be to the others as a C node, which forgets nobody.
+fn mesh_with_plain(seed: u64, count: u16, plain: Option<usize>) -> Sim {
+    let config = EngineConfig {
+        node_timeout_ms: NODE_TIMEOUT_MS,
+        forget_after_secs: FORGET_AFTER_SECS,
+        ..EngineConfig::default()
+    };
+    let mut sim = Sim::new(seed, count, &config, AppendOnly::Yes);
+    sim.checks = Checks::WhenAsked;
+    if let Some(plain) = plain {
+        sim.network.speak_plainly(plain);
+        let (now, engine) = (sim.now(plain), &mut sim.nodes[plain].engine);
+        let config = EngineConfig { forget_after_secs: 0, ..engine.config().clone() };
+        engine.set_config(now, config);
+    }
+    sim.meet_all();
+    sim
+}
+
+fn size(sim: &Sim, n: usize) -> usize {
+    sim.nodes[n].engine.cluster().size()
+}
+
+fn sizes(sim: &Sim) -> Vec<usize> {
+    (0..sim.nodes.len()).map(|n| size(sim, n)).collect()
+}
+
+fn call(sim: &mut Sim, n: usize, line: &str) -> Value {
+    let client = sim.connect_client(n, Resp::V2);
+    sim.send(n, client, line.split_whitespace().map(|word| word.as_bytes().to_vec()).collect());
+    sim.run_for(100);
+    let (_, reply) = sim.take_replies(n, client).pop().expect("it is answered");
+    sim.disconnect_client(n, client);
+    reply
+}
+
+fn wait_until_whole(sim: &mut Sim, within_ms: u64) {
+    let until = sim.now_ms + within_ms;
+    while !sim.is_whole() {
+        sim.run_for(100);
+        assert!(sim.now_ms < until, "nobody live is forgotten for good: {:?}", sizes(sim));
+    }
+    sim.nodes.iter().for_each(|node| node.engine.check_invariants());
+}
+
+#[test]
+fn the_dead_are_forgotten_and_acks_wait_for_them() {
+    let mut sim = mesh(1, 4);
+    let mut ids = Vec::new();
+    for _ in 0..10 {
+        let Value::Status(id) = call(&mut sim, 0, "ADDJOB q body 1000 REPLICATE 4 RETRY 30") else {
+            panic!("four nodes are there")
+        };
+        ids.push(String::from_utf8(id).expect("IDs are text"));
+    }
+    sim.crash(3, Crash::Killed);
+    sim.run_for(FORGET_AFTER_MS - 1000);
+    assert_eq!(sizes(&sim)[..3], [4, 4, 4], "not before the time");
+    sim.run_for(SLACK_MS);
+    assert_eq!(sizes(&sim)[..3], [3, 3, 3]);
+    // Jobs are acknowledged without it, by nodes that know them and by one that is new.
+    for (n, id) in ids.iter().enumerate() {
+        let reply = call(&mut sim, n % 3, &format!("ACKJOB {id}"));
+        assert_eq!(reply, Value::Integer(1));
+    }
+    // Who forgot it knows that after a restart too.
+    for n in 0..3 {
+        sim.crash(n, Crash::Killed);
+        sim.restart(n);
+    }
+    sim.run_for(SLACK_MS);
+    assert_eq!(sizes(&sim)[..3], [3, 3, 3]);
+    sim.restart(3);
+    wait_until_whole(&mut sim, SLACK_MS);
+    sim.run_for(5000);
+    assert_eq!(sizes(&sim), [4, 4, 4, 4]);
+}
+
+#[test]
+fn what_was_acknowledged_meanwhile_does_not_come_back_with_it() {
+    let mut sim = mesh(2, 4);
+    let add = "ADDJOB q body 1000 REPLICATE 4 RETRY 10";
+    let Value::Status(id) = call(&mut sim, 0, add) else { panic!("four nodes are there") };
+    let id = String::from_utf8(id).expect("IDs are text");
+    sim.crash(3, Crash::Killed);
+    sim.run_for(FORGET_AFTER_MS + SLACK_MS);
+    assert_eq!(size(&sim, 0), 3);
+    assert_eq!(call(&mut sim, 1, &format!("ACKJOB {id}")), Value::Integer(1));
+    sim.run_for(60_000);
+    let acked = (0..3).map(|n| sim.nodes[n].engine.job_count()).sum::<usize>();
+    assert!(acked > 0, "the ack waits for the one that is away");
+    sim.restart(3);
+    wait_until_whole(&mut sim, SLACK_MS);
+    for _ in 0..3 {
+        let client = sim.connect_client(3, Resp::V2);
+        let words = ["GETJOB", "NOHANG", "FROM", "q"].map(|word| word.as_bytes().to_vec());
+        sim.send(3, client, words.to_vec());
+        sim.run_for(10_000);
+        let replies = sim.take_replies(3, client);
+        assert!(replies.iter().all(|(_, reply)| *reply == Value::NullArray), "{replies:?}");
+    }
+    let left = sim.nodes.iter().map(|node| node.engine.job_count()).sum::<usize>();
+    assert_eq!(left, 0, "and it is collected then");
+}
+
+#[test]
+fn a_minority_forgets_nobody_and_comes_back() {
+    let mut sim = mesh(3, 5);
+    for a in 0..2 {
+        for b in 2..5 {
+            sim.network.cut(a, b);
+            sim.network.cut(b, a);
+        }
+    }
+    sim.run_for(FORGET_AFTER_MS * 3);
+    assert_eq!(sizes(&sim), [5, 5, 3, 3, 3]);
+    sim.network.heal(sim.now_ms);
+    wait_until_whole(&mut sim, NODE_TIMEOUT_MS * 10);
+}
+
+#[test]
+fn of_two_halves_neither_forgets_the_other() {
+    let mut sim = mesh(4, 4);
+    sim.crash(2, Crash::Killed);
+    sim.crash(3, Crash::Killed);
+    sim.run_for(FORGET_AFTER_MS * 3);
+    assert_eq!(sizes(&sim)[..2], [4, 4]);
+}
+
+#[test]
+fn who_does_not_forget_brings_nobody_back() {
+    let mut sim = mesh_with_plain(5, 5, Some(4));
+    sim.crash(0, Crash::Killed);
+    sim.run_for(FORGET_AFTER_MS * 4);
+    assert_eq!(sizes(&sim)[1..], [4, 4, 4, 5], "a C node goes on with it, and is not followed");
+    sim.restart(0);
+    wait_until_whole(&mut sim, SLACK_MS);
+}
+
+#[test]
+fn an_operator_who_forgets_it_has_nothing_wait_for_it() {
+    let mut sim = mesh(6, 4);
+    let gone = sim.nodes[3].engine.cluster().my_id().to_string();
+    let Value::Status(id) = call(&mut sim, 0, "ADDJOB q body 1000 REPLICATE 4") else {
+        panic!("four nodes are there")
+    };
+    sim.crash(3, Crash::Killed);
+    sim.run_for(FORGET_AFTER_MS + SLACK_MS);
+    let id = String::from_utf8(id).expect("IDs are text");
+    assert_eq!(call(&mut sim, 0, &format!("ACKJOB {id}")), Value::Integer(1));
+    for n in 0..3 {
+        let forgotten = call(&mut sim, n, &format!("CLUSTER FORGET {gone}"));
+        assert_eq!(forgotten, Value::Status("OK".into()));
+    }
+    sim.run_for(200_000);
+    let left = (0..3).map(|n| sim.nodes[n].engine.job_count()).sum::<usize>();
+    assert_eq!(left, 0);
+}
+
+#[test]
+fn whatever_falls_apart_is_whole_in_the_end() {
+    for seed in 0..20 {
+        let mut rng = Rng::from_seed(seed_bytes(seed, 0xf0));
+        let count = 3 + rng.below(5) as u16;
+        let mut sim = mesh(seed, count);
+        for _ in 0..8 {
+            let part_count = 2 + rng.below(2);
+            let sides: Vec<u32> = (0..count).map(|_| rng.below(part_count)).collect();
+            for a in 0..usize::from(count) {
+                for b in 0..usize::from(count) {
+                    if sides[a] != sides[b] {
+                        sim.network.cut(a, b);
+                    }
+                }
+                match rng.below(8) {
+                    0 => sim.crash(a, Crash::Killed),
+                    1 => sim.restart(a),
+                    _ => {}
+                }
+            }
+            sim.run_for(u64::from(rng.below(40_000)));
+            sim.network.heal(sim.now_ms);
+            sim.run_for(u64::from(rng.below(3000)));
+        }
+        (0..usize::from(count)).for_each(|n| sim.restart(n));
+        wait_until_whole(&mut sim, 20_000);
+    }
+}
