@@ -95,7 +95,7 @@ fn percent_of(bytes: &[u8]) -> Option<u8> {
 mod tests {
     use super::*;
     use crate::base::ids::NodeId;
-    use crate::proto::bus::{self, HEADER_LEN, Message, MessageFlags, NodeFlags};
+    use crate::proto::bus::{self, HEADER_LEN, Header, Message, MessageFlags, NodeFlags};
 
     fn header() -> Header {
         let sender = NodeId([b'a'; 40]);
