@@ -48,16 +48,25 @@ impl Output {
     ) -> io::Result<usize> {
         let mut written = 0;
         let mut parts = parts.peekable();
-        while parts.peek().is_some() {
+        let Some(mut first) = parts.next() else { return Ok(0) };
+        // Mostly there is one, and no array has to be filled.
+        if parts.peek().is_none() {
+            return self.send_slices(stream, &[IoSlice::new(first)]);
+        }
+        loop {
             let mut slices = [IoSlice::new(&[]); PARTS_MAX];
-            let mut count = 0;
-            for (slice, part) in slices.iter_mut().zip(&mut parts) {
+            slices[0] = IoSlice::new(first);
+            let mut count = 1;
+            for (slice, part) in slices.iter_mut().skip(1).zip(&mut parts) {
                 *slice = IoSlice::new(part);
                 count += 1;
             }
             written += self.send_slices(stream, &slices[..count])?;
+            match parts.next() {
+                Some(part) => first = part,
+                None => return Ok(written),
+            }
         }
-        Ok(written)
     }
 
     fn send_slices(&mut self, stream: &mut Stream, parts: &[IoSlice<'_>]) -> io::Result<usize> {
