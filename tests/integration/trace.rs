@@ -41,7 +41,7 @@ fn a_life_is_told_from_any_node_by_time() {
         mesh.ids.iter().all(|node| events(rows, node).contains("collected"))
     };
     for n in 0..3 {
-        let rows = eventually(|| life(&mut mesh.client(n), &id), &is_collected);
+        let rows = eventually(|| life(&mut mesh.client(n), &id), is_collected);
         assert!(rows.iter().is_sorted_by_key(|(at, node, _)| (*at == 0, *at, node.clone())));
         let node = |n: usize| events(&rows, &mesh.ids[n]);
         assert!(node(0).is_superset(&["added", "copy-sent", "lent-to"].map(str::to_owned).into()));

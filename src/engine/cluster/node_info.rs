@@ -114,7 +114,7 @@ impl Cluster {
         let (now, load) = (cx.now.mono, self.node(ME).info.load);
         let own = &mut self.own_info;
         let is_time = own.load_sent_at.is_none_or(|at| now.ms_since(at) >= LOAD_PERIOD_MS);
-        if !own.is_unsent && !(is_time && load.has_moved(own.sent_load)) {
+        if !(own.is_unsent || is_time && load.has_moved(own.sent_load)) {
             return;
         }
         (own.is_unsent, own.sent_load, own.load_sent_at) = (false, load, Some(now));

@@ -70,7 +70,7 @@ pub struct Traces {
 
 impl Traces {
     /// How many jobs are in the table.
-    pub fn len(&self) -> usize {
+    fn len(&self) -> usize {
         self.jobs.len()
     }
 

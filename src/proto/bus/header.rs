@@ -204,9 +204,11 @@ impl Header {
     pub fn announce(bus_port: Option<u16>, abilities: Abilities) -> [u8; RESERVED_LEN] {
         let mut reserved = [0; RESERVED_LEN];
         let mut put = |at: usize, mark: [u8; 4], number: u16| {
-            if number != 0 {
-                reserved[at..at + 4].copy_from_slice(&mark);
-                reserved[at + 4..at + 6].copy_from_slice(&number.to_be_bytes());
+            let ([a, b, c, d], [high, low]) = (mark, number.to_be_bytes());
+            if number != 0
+                && let Some(field) = reserved.get_mut(at..at + 6)
+            {
+                field.copy_from_slice(&[a, b, c, d, high, low]);
             }
         };
         put(0, BUS_PORT_MARK, bus_port.unwrap_or(0));
