@@ -44,9 +44,7 @@ pub fn run(options: &CliOptions) -> Result<u8, Failure> {
     for (node, answer) in found.iter().zip(&answers) {
         match answer {
             Ok(values) => rows.extend(values.iter().map(|pair| row(node, pair))),
-            Err(reason) => {
-                terminal::complain(format!("Left out node {}: {reason}", node.label()));
-            }
+            Err(reason) => nodes::complain_of(&[(node.label(), reason.clone())]),
         }
     }
     terminal::print(TextTable { columns: COLUMNS, rows }.render(options.format.form))?;

@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use super::connection::ServerConnection;
 use super::failure::{Failure, STATUS_FAILED};
-use super::nodes;
+use super::nodes::{self, LeftOut};
 use super::options::CliOptions;
-use super::survey::{matches, node_clock_ms, queue_names, value_of};
+use super::survey::{first_jobs, node_clock_ms, queue_names_like, show_each, value_of};
 use super::table::{Align, Cell, TableColumn, TextTable, shown_name};
 use super::terminal;
 use crate::proto::facts::DeathReason;
 use crate::proto::reply_reader::Value;
 
 /// Letters of a queue that are looked at on each node.
-const LETTERS_MAX: &str = "100";
+const LETTERS_MAX: usize = 100;
 
 pub const COLUMNS: &[TableColumn] = &[
     TableColumn { heading: "QUEUE", key: "queue", align: Align::Left, width_min: 5 },
@@ -79,9 +79,7 @@ impl DeadLetters {
 /// 1 when a node could not be asked.
 pub fn run(options: &CliOptions) -> Result<u8, Failure> {
     let (table, left_out) = take(options, &options.command)?;
-    for (node, reason) in &left_out {
-        terminal::complain(format!("Left out node {node}: {reason}"));
-    }
+    nodes::complain_of(&left_out);
     terminal::print(table.render(options.format.form))?;
     Ok(if left_out.is_empty() { 0 } else { STATUS_FAILED })
 }
@@ -90,7 +88,7 @@ pub fn run(options: &CliOptions) -> Result<u8, Failure> {
 pub fn take(
     options: &CliOptions,
     patterns: &[Vec<u8>],
-) -> Result<(TextTable, Vec<(String, String)>), Failure> {
+) -> Result<(TextTable, Vec<LeftOut>), Failure> {
     let mut nodes = nodes::find(options)?;
     let answers = nodes::ask(&mut nodes, |connection| letters_of(connection, patterns))?;
     let mut queues: BTreeMap<Vec<u8>, DeadLetters> = BTreeMap::new();
@@ -126,14 +124,11 @@ fn letters_of(
     connection: &mut ServerConnection,
     patterns: &[Vec<u8>],
 ) -> Result<Vec<(Vec<u8>, DeadLetters)>, Failure> {
-    let mut names = queue_names(connection)?;
-    names.retain(|name| {
-        patterns.is_empty() || patterns.iter().any(|pattern| matches(pattern, name))
-    });
+    let names = queue_names_like(connection, patterns)?;
     let now_ms = node_clock_ms(connection)?;
-    let firsts = ids_of(connection, &names, "1")?;
+    let firsts = first_jobs(connection, &names, 1)?;
     let mut found: Vec<(Vec<u8>, DeadLetters)> = Vec::new();
-    for_each_job(connection, &firsts, |index, job| {
+    show_each(connection, &firsts, |index, job| {
         if DeadLetters::default().look_at(job, now_ms) {
             found.push((names[index].clone(), DeadLetters::default()));
         }
@@ -145,46 +140,11 @@ fn letters_of(
             found[index].1.count = u64::try_from(length).unwrap_or(0);
         }
     })?;
-    let letters = ids_of(connection, &names, LETTERS_MAX)?;
-    for_each_job(connection, &letters, |index, job| {
+    let letters = first_jobs(connection, &names, LETTERS_MAX)?;
+    show_each(connection, &letters, |index, job| {
         found[index].1.look_at(job, now_ms);
     })?;
     Ok(found)
-}
-
-/// The first jobs of each queue, with the place of the queue among the names.
-fn ids_of(
-    connection: &mut ServerConnection,
-    names: &[Vec<u8>],
-    count: &str,
-) -> Result<Vec<(usize, Vec<u8>)>, Failure> {
-    let peek = |name: &Vec<u8>| vec![b"QPEEK".to_vec(), name.clone(), count.as_bytes().to_vec()];
-    let mut ids = Vec::new();
-    connection.call_all(&names.iter().map(peek).collect::<Vec<_>>(), |index, peeked| {
-        let Value::Array(rows) = peeked else { return };
-        for row in rows {
-            if let Value::Array(row) = row
-                && let Some(Value::Bulk(id)) = row.get(1)
-            {
-                ids.push((index, id.clone()));
-            }
-        }
-    })?;
-    Ok(ids)
-}
-
-fn for_each_job(
-    connection: &mut ServerConnection,
-    ids: &[(usize, Vec<u8>)],
-    mut take: impl FnMut(usize, &Value),
-) -> Result<(), Failure> {
-    let show: Vec<_> = ids.iter().map(|(_, id)| vec![b"SHOW".as_slice(), id]).collect();
-    connection.call_all(&show, |index, job| {
-        // One that is gone meanwhile is null.
-        if let Some((of_queue, _)) = ids.get(index) {
-            take(*of_queue, &job);
-        }
-    })
 }
 
 #[cfg(test)]

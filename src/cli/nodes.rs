@@ -7,6 +7,7 @@ use super::connection::{PROBE_TIMEOUT, ServerConnection};
 use super::failure::Failure;
 use super::info::{Info, text_of};
 use super::options::CliOptions;
+use super::terminal;
 use crate::proto::reply_reader::Value;
 
 /// Most addresses that are tried. A server that lists nodes without end is no Disque.
@@ -169,6 +170,16 @@ pub fn ask<T: Send>(
         Err(failure) => Err(Failure::Message(failure.to_string())),
     })?;
     Ok(answers.into_iter().map(|answer| answer.map_err(|failure| failure.to_string())).collect())
+}
+
+/// A node that could not be asked, as it is named, and why.
+pub type LeftOut = (String, String);
+
+/// Tells on standard error of nodes that could not be asked.
+pub fn complain_of(left_out: &[LeftOut]) {
+    for (node, reason) in left_out {
+        terminal::complain(format!("Left out node {node}: {reason}"));
+    }
 }
 
 /// Does something with each of many, some at the same time. Fails only on Ctrl-C.

@@ -36,9 +36,7 @@ pub fn run(options: &CliOptions) -> Result<u8, Failure> {
     let before = Survey::take(&mut nodes, patterns)?;
     wait::pause(options.interval.unwrap_or(SURVEY_EVERY))?;
     let after = Survey::take(&mut nodes, patterns)?;
-    for (node, reason) in &after.left_out {
-        terminal::complain(format!("Left out node {node}: {reason}"));
-    }
+    nodes::complain_of(&after.left_out);
     let unmatched = after.unmatched(patterns);
     for pattern in &unmatched {
         terminal::complain(format!("No queue is called {}.", shown_name(pattern)));

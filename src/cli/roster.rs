@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::condition::NodeCondition;
 use super::connection::ServerConnection;
 use super::failure::{Failure, STATUS_FAILED};
-use super::nodes::{self, NodePeer, NodeView};
+use super::nodes::{self, LeftOut, NodePeer, NodeView};
 use super::options::CliOptions;
 use super::survey;
 use super::table::{Align, Cell, TableColumn, TextTable};
@@ -33,16 +33,14 @@ pub const COLUMNS: &[TableColumn] = &[
 /// Prints all nodes. Returns 1 when one could not be asked.
 pub fn run(options: &CliOptions) -> Result<u8, Failure> {
     let (table, left_out) = take(options)?;
-    for (node, reason) in &left_out {
-        terminal::complain(format!("Left out node {node}: {reason}"));
-    }
+    nodes::complain_of(&left_out);
     terminal::print(table.render(options.format.form))?;
     Ok(if left_out.is_empty() { 0 } else { STATUS_FAILED })
 }
 
 /// Asks all nodes. Those that could not be asked are in the table all the same, and returned
 /// with the reason.
-pub fn take(options: &CliOptions) -> Result<(TextTable, Vec<(String, String)>), Failure> {
+pub fn take(options: &CliOptions) -> Result<(TextTable, Vec<LeftOut>), Failure> {
     let mut nodes = nodes::find(options)?;
     let answers = nodes::ask(&mut nodes, NodeNumbers::read)?;
     let view: Vec<&NodePeer> =

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::connection::ServerConnection;
 use super::failure::Failure;
-use super::nodes::{self, NodeView};
+use super::nodes::{self, LeftOut, NodeView};
 use crate::base::glob::{self, Case};
 use crate::base::limits;
 use crate::proto::reply_reader::Value;
@@ -76,7 +76,7 @@ pub struct Survey {
     /// By node label.
     pub nodes: BTreeMap<String, NodeQueues>,
     /// Nodes that could not be asked, and why.
-    pub left_out: Vec<(String, String)>,
+    pub left_out: Vec<LeftOut>,
 }
 
 impl Survey {
@@ -106,8 +106,7 @@ impl Survey {
     }
 }
 
-/// Whether a pattern means a queue.
-pub(super) fn matches(pattern: &[u8], name: &[u8]) -> bool {
+fn matches(pattern: &[u8], name: &[u8]) -> bool {
     // A name with brackets is no pattern for itself, and is meant all the same.
     pattern == name || glob::matches(pattern, name, Case::Sensitive)
 }
@@ -117,11 +116,60 @@ fn queues_of(
     connection: &mut ServerConnection,
     patterns: &[Vec<u8>],
 ) -> Result<NodeQueues, Failure> {
+    let names = queue_names_like(connection, patterns)?;
+    numbers_of(connection, &names)
+}
+
+/// Asks one node for the names of its queues, in order, that match one of the patterns; without
+/// patterns, for all.
+pub(super) fn queue_names_like(
+    connection: &mut ServerConnection,
+    patterns: &[Vec<u8>],
+) -> Result<Vec<Vec<u8>>, Failure> {
     let mut names = queue_names(connection)?;
     names.retain(|name| {
         patterns.is_empty() || patterns.iter().any(|pattern| matches(pattern, name))
     });
-    numbers_of(connection, &names)
+    Ok(names)
+}
+
+/// Asks one node for the first jobs of each of these queues. Returns their IDs, each with the place
+/// of its queue among the names.
+pub(super) fn first_jobs(
+    connection: &mut ServerConnection,
+    names: &[Vec<u8>],
+    count: usize,
+) -> Result<Vec<(usize, Vec<u8>)>, Failure> {
+    let shown = count.to_string();
+    let peek = |name| vec![b"QPEEK".as_slice(), name, shown.as_bytes()];
+    let requests: Vec<_> = names.iter().map(|name| peek(name)).collect();
+    let mut ids = Vec::new();
+    connection.call_all(&requests, |index, peeked| {
+        let Value::Array(rows) = peeked else { return };
+        for row in rows.into_iter().take(count) {
+            if let Value::Array(row) = row
+                && let Some(Value::Bulk(id)) = row.get(1)
+            {
+                ids.push((index, id.clone()));
+            }
+        }
+    })?;
+    Ok(ids)
+}
+
+/// Shows the jobs that [`first_jobs`] found, each with the place of its queue. One that is gone
+/// meanwhile is null.
+pub(super) fn show_each(
+    connection: &mut ServerConnection,
+    ids: &[(usize, Vec<u8>)],
+    mut take: impl FnMut(usize, &Value),
+) -> Result<(), Failure> {
+    let show: Vec<_> = ids.iter().map(|(_, id)| vec![b"SHOW".as_slice(), id]).collect();
+    connection.call_all(&show, |index, job| {
+        if let Some((of_queue, _)) = ids.get(index) {
+            take(*of_queue, &job);
+        }
+    })
 }
 
 /// Asks one node how many jobs are in its queues.
@@ -138,7 +186,7 @@ pub fn jobs_queued(connection: &mut ServerConnection) -> Result<u64, Failure> {
 }
 
 /// Asks one node for the names of all its queues, in order.
-pub(super) fn queue_names(connection: &mut ServerConnection) -> Result<Vec<Vec<u8>>, Failure> {
+fn queue_names(connection: &mut ServerConnection) -> Result<Vec<Vec<u8>>, Failure> {
     let mut names: Vec<Vec<u8>> = Vec::new();
     let mut taken = 0;
     let mut cursor = b"0".to_vec();
@@ -170,16 +218,9 @@ pub(super) fn queue_names(connection: &mut ServerConnection) -> Result<Vec<Vec<u
 
 /// Asks one node for these queues; one that is gone is left out.
 fn numbers_of(connection: &mut ServerConnection, names: &[Vec<u8>]) -> Result<NodeQueues, Failure> {
-    let requests = |command: &str, args: &mut dyn Iterator<Item = &Vec<u8>>, last: &[&str]| {
-        let request = |arg: &Vec<u8>| {
-            let mut request = vec![command.as_bytes().to_vec(), arg.clone()];
-            request.extend(last.iter().map(|word| word.as_bytes().to_vec()));
-            request
-        };
-        args.map(request).collect::<Vec<_>>()
-    };
+    let stats: Vec<_> = names.iter().map(|name| vec![b"QSTAT".as_slice(), name]).collect();
     let mut queues = NodeQueues::new();
-    connection.call_all(&requests("QSTAT", &mut names.iter(), &[]), |index, stat| {
+    connection.call_all(&stats, |index, stat| {
         if let (Some(name), Value::Array(fields)) = (names.get(index), stat) {
             queues.insert(name.clone(), stat_numbers(&fields));
         }
@@ -190,19 +231,13 @@ fn numbers_of(connection: &mut ServerConnection, names: &[Vec<u8>]) -> Result<No
         .filter(|(_, numbers)| numbers.length > 0)
         .map(|(name, _)| name.clone())
         .collect();
-    let mut first_jobs: Vec<(&Vec<u8>, Vec<u8>)> = Vec::new();
-    connection.call_all(&requests("QPEEK", &mut filled.iter(), &["1"]), |index, peeked| {
-        if let (Some(name), Some(id)) = (filled.get(index), first_id(&peeked)) {
-            first_jobs.push((name, id));
-        }
-    })?;
-    let shown = requests("SHOW", &mut first_jobs.iter().map(|(_, id)| id), &[]);
+    let firsts = first_jobs(connection, &filled, 1)?;
     let mut ctimes = Vec::new();
-    connection.call_all(&shown, |index, job| {
-        if let (Some((name, _)), Value::Array(fields)) = (first_jobs.get(index), job)
-            && let Some(Value::Integer(ctime)) = value_of(&fields, "ctime")
+    show_each(connection, &firsts, |index, job| {
+        if let (Some(name), Value::Array(fields)) = (filled.get(index), job)
+            && let Some(Value::Integer(ctime)) = value_of(fields, "ctime")
         {
-            ctimes.push((*name, *ctime));
+            ctimes.push((name, *ctime));
         }
     })?;
     let now_ms = node_clock_ms(connection)?;
@@ -241,16 +276,6 @@ pub(super) fn value_of<'a>(fields: &'a [Value], name: &str) -> Option<&'a Value>
         Value::Bulk(found) if found == name.as_bytes() => Some(&pair[1]),
         _ => None,
     })
-}
-
-/// Takes the job ID out of a QPEEK of one job.
-fn first_id(peeked: &Value) -> Option<Vec<u8>> {
-    let Value::Array(rows) = peeked else { return None };
-    let Some(Value::Array(row)) = rows.first() else { return None };
-    match row.get(1) {
-        Some(Value::Bulk(id)) => Some(id.clone()),
-        _ => None,
-    }
 }
 
 /// Reads the node's own clock, by which its jobs were dated.

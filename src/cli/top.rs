@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use super::failure::Failure;
+use super::nodes::LeftOut;
 use super::options::{CliOptions, Repeat};
 use super::output::PrintForm;
 use super::queues::{self, QueueRow, SURVEY_EVERY};
@@ -235,7 +236,7 @@ fn queue_page(rows: &[QueueRow], survey: &Survey, has_keys: bool) -> String {
 
 /// A page of a table, and of nodes that could not be asked.
 fn other_page(
-    taken: Result<(TextTable, Vec<(String, String)>), Failure>,
+    taken: Result<(TextTable, Vec<LeftOut>), Failure>,
     noun: &str,
 ) -> Result<String, Failure> {
     let (table, left_out) = match taken {
