@@ -269,13 +269,11 @@ impl Engine {
                 (Some(borrower), Message::Queued { id, hold_secs: 0 })
             }
         };
-        let is_told = |node: &NodeRef| borrower != Some(*node);
-        let told: Vec<NodeRef> = self.jobs.may_have(r).iter().copied().filter(is_told).collect();
+        let told = self.holders_but(r, borrower);
         self.send_about(r, &told, MessageFlags::NONE, &message);
         if is_borrowed {
             // A C node that lent the job does not ask us before it queues it, unless we asked.
-            let is_able = |node: &NodeRef| self.cluster.is_able(*node, Abilities::HOLDS);
-            let plain: Vec<NodeRef> = told.into_iter().filter(|node| !is_able(node)).collect();
+            let (_, plain) = self.cluster.by_ability(&told, Abilities::HOLDS);
             let will_queue = Message::WillQueue(id);
             self.send_about(r, &plain, MessageFlags::NONE, &will_queue);
         }
@@ -343,6 +341,12 @@ impl Engine {
     pub(super) fn tell_holders(&mut self, r: JobRef, flags: MessageFlags, message: &Message<'_>) {
         let flags = flags.with_digest(self.jobs.move_digest(r));
         self.cluster.send(&mut self.out, self.jobs.may_have(r), flags, message);
+    }
+
+    /// The nodes that may have a job, but for one.
+    pub(super) fn holders_but(&self, r: JobRef, left_out: Option<NodeRef>) -> Vec<NodeRef> {
+        let holders = self.jobs.may_have(r).iter().copied();
+        holders.filter(|node| left_out != Some(*node)).collect()
     }
 
     /// Sends some nodes a message about a job, and which move of it this node knows.

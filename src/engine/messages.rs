@@ -230,9 +230,7 @@ impl Engine {
             if self.jobs[r].is_queued_as_borrowed() {
                 let working = Message::Working { id, hold_secs: 0 };
                 self.send_about(r, &[from], MessageFlags::NONE, &working);
-                let is_other = |node: &NodeRef| *node != from;
-                let others: Vec<NodeRef> =
-                    self.jobs.may_have(r).iter().copied().filter(is_other).collect();
+                let others = self.holders_but(r, Some(from));
                 let queued = Message::Queued { id, hold_secs: 0 };
                 self.send_about(r, &others, MessageFlags::NONE, &queued);
             } else {

@@ -2,8 +2,8 @@
 //!
 //! A question goes to a node that announced [`Abilities::QUERY`], under a random token. The
 //! node answers under the same token, or not at all: then it is *silent* after a quarter of a
-//! second, or as long as the client says that asks, and so is at once a node that is not able or has no link. Nobody waits for a
-//! silent node, and what it answers later is ignored.
+//! second, or after the time that a client gave. A node that is not able or has no link is silent
+//! at once. Nobody waits for a silent node, and what it answers later is ignored.
 //!
 //! What is asked and answered is a matter of its [`QueryKind`]; here it is bytes. A new kind
 //! has an arm in [`Engine::on_query`] and in [`Engine::on_answer`].
@@ -14,7 +14,7 @@ use crate::base::time::MonoMs;
 use crate::proto::bus::{Abilities, Message, MessageFlags, Query, QueryKind};
 
 use super::Engine;
-use super::node_set::NodeRef;
+use super::node_set::{ME, NodeRef};
 
 /// Most questions to one node under way at once.
 const UNDER_WAY_MAX: usize = 64;
@@ -138,6 +138,18 @@ impl Engine {
         let message = Message::Query(Query { token, kind, payload });
         self.cluster.send(&mut self.out, &[to], MessageFlags::NONE, &message);
         Asked::Yes
+    }
+
+    /// Asks all other nodes the same. Returns those whose answers may come within so many ms, and
+    /// those that are silent.
+    pub(super) fn ask_all(
+        &mut self,
+        kind: QueryKind,
+        payload: &[u8],
+        ms: u64,
+    ) -> (Vec<NodeRef>, Vec<NodeRef>) {
+        let others: Vec<NodeRef> = self.cluster.known().filter(|node| *node != ME).collect();
+        others.into_iter().partition(|node| self.ask_within(*node, kind, payload, ms) == Asked::Yes)
     }
 
     /// QUERY: a node asks. Who is not known to understand an answer gets none.

@@ -13,8 +13,8 @@ use crate::proto::reply::{ReplyWriter, Resp};
 use super::Engine;
 use super::blocked::Wait;
 use super::command::{Call, Outcome};
-use super::node_set::{ME, NodeRef};
-use super::queries::{Asked, SILENT_AFTER_MS};
+use super::node_set::NodeRef;
+use super::queries::SILENT_AFTER_MS;
 
 /// A QSTAT CLUSTER that waits for answers.
 #[derive(Debug)]
@@ -60,22 +60,16 @@ impl QueueSurvey {
 impl Engine {
     /// Asks all nodes about a queue; answers at once when there is nobody to be waited for.
     pub(super) fn survey_queue(&mut self, call: &Call<'_>, queue: &[u8]) -> Outcome {
+        let (waits_for, silent) = self.ask_all(QueryKind::QUEUE, queue, SILENT_AFTER_MS);
         let mut survey = QueueSurvey {
             resp: call.resp,
             queue: queue.into(),
             figures: None,
-            waits_for: BTreeSet::new(),
+            waits_for: waits_for.into_iter().collect(),
             node_count: 0,
-            silent_count: 0,
+            silent_count: silent.len(),
         };
         survey.add(self.queue_figures(queue));
-        let others: Vec<NodeRef> = self.cluster.known().filter(|node| *node != ME).collect();
-        for node in others {
-            match self.ask(node, QueryKind::QUEUE, queue) {
-                Asked::Yes => _ = survey.waits_for.insert(node),
-                Asked::Silent | Asked::TooMany => survey.silent_count += 1,
-            }
-        }
         if survey.waits_for.is_empty() {
             survey.write(&mut self.reply(call.client, call.resp));
             return Outcome::Done;

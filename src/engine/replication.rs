@@ -281,16 +281,17 @@ impl Engine {
                 linked.retain(keeps);
             }
         }
-        if goes_on && linked.iter().any(|node| self.cluster.is_able(*node, Abilities::HOLDS)) {
-            linked.retain(|node| self.cluster.is_able(*node, Abilities::HOLDS));
+        let mut flags = MessageFlags::NONE;
+        if goes_on {
+            let (able, _) = self.cluster.by_ability(&linked, Abilities::HOLDS);
+            if !able.is_empty() {
+                linked = able;
+                flags = MessageFlags::GO_ON;
+            }
         }
         let to = linked[self.rng.index(linked.len())];
         let (id, delay_secs) = (self.jobs[r].id, self.jobs[r].delay_secs);
         let message = Message::Enqueue { id, delay_secs };
-        let flags = match goes_on && self.cluster.is_able(to, Abilities::HOLDS) {
-            true => MessageFlags::GO_ON,
-            false => MessageFlags::NONE,
-        };
         self.cluster.send(&mut self.out, &[to], flags, &message);
     }
 

@@ -17,19 +17,6 @@ const ABILITY_NAMES: [(Abilities, &str); 7] = [
 ];
 const FIELD_COUNT: usize = 12;
 
-/// What a node is to this one, in a word.
-fn state_of(peer: &PeerFigures) -> &'static str {
-    if peer.flags.contains(NodeFlags::MYSELF) {
-        "myself"
-    } else if peer.flags.contains(NodeFlags::FAIL) {
-        "failing"
-    } else if peer.flags.contains(NodeFlags::PFAIL) || peer.link.is_none() {
-        "silent"
-    } else {
-        "ok"
-    }
-}
-
 impl Server {
     /// CLUSTER PEERS -> array of maps, this node first.
     pub(super) fn show_peers(&mut self, call: &Call<'_>) {
@@ -45,12 +32,6 @@ impl Server {
         let mut reply = self.reply(call);
         reply.array(peers.len());
         for (peer, unsent) in peers {
-            let number = |reply: &mut crate::proto::reply::ReplyWriter<'_>, number: Option<u64>| {
-                match number {
-                    Some(number) => reply.integer(i64::try_from(number).unwrap_or(i64::MAX)),
-                    None => reply.null_bulk(),
-                }
-            };
             reply.map(FIELD_COUNT);
             reply.bulk("id");
             reply.bulk(peer.id.0);
@@ -81,7 +62,7 @@ impl Server {
                 None => reply.null_bulk(),
             }
             reply.bulk("state");
-            reply.bulk(state_of(&peer));
+            reply.bulk(peer.state());
             reply.bulk("leaving");
             reply.bulk(if peer.flags.contains(NodeFlags::LEAVING) { "yes" } else { "no" });
             for (name, value) in [
@@ -91,7 +72,10 @@ impl Server {
                 ("loop-percent", peer.info.load.loop_percent.map(u64::from)),
             ] {
                 reply.bulk(name);
-                number(&mut reply, value);
+                match value {
+                    Some(number) => reply.integer(i64::try_from(number).unwrap_or(i64::MAX)),
+                    None => reply.null_bulk(),
+                }
             }
         }
     }

@@ -34,6 +34,21 @@ pub struct PeerFigures {
     pub zone: String,
 }
 
+impl PeerFigures {
+    /// What this node thinks of it, in a word.
+    pub fn state(&self) -> &'static str {
+        if self.flags.contains(NodeFlags::MYSELF) {
+            "myself"
+        } else if self.flags.contains(NodeFlags::FAIL) {
+            "failing"
+        } else if self.flags.contains(NodeFlags::PFAIL) || self.link.is_none() {
+            "silent"
+        } else {
+            "ok"
+        }
+    }
+}
+
 impl Cluster {
     /// The other known nodes, in the order of their IDs.
     pub fn peers(&self, now: MonoMs) -> impl Iterator<Item = PeerFigures> {

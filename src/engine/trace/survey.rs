@@ -12,8 +12,7 @@ use crate::base::time::{MonoMs, UnixMs};
 use crate::engine::Engine;
 use crate::engine::blocked::Wait;
 use crate::engine::command::{Call, Outcome};
-use crate::engine::node_set::{ME, NodeRef};
-use crate::engine::queries::Asked;
+use crate::engine::node_set::NodeRef;
 use crate::proto::bus::QueryKind;
 use crate::proto::reply::{ReplyWriter, Resp};
 use crate::proto::trace::{NodeTrace, TraceRow, put_in_order};
@@ -68,22 +67,16 @@ impl Engine {
         ms: u64,
     ) -> Outcome {
         let me = *self.cluster.my_id();
-        let mut survey = TraceSurvey {
+        let (waits_for, silent) = self.ask_all(QueryKind::TRACE, &id.0, ms);
+        let named = |node: NodeRef| (node, self.cluster.id(node));
+        let survey = TraceSurvey {
             resp: call.resp,
             id,
             rows: self.trace_of(&id).into_iter().map(|row| (me, row)).collect(),
             clocks: Vec::new(),
-            waits_for: BTreeSet::new(),
-            silent: Vec::new(),
+            waits_for: waits_for.into_iter().map(named).collect(),
+            silent: silent.into_iter().map(|node| self.cluster.id(node)).collect(),
         };
-        let others: Vec<NodeRef> = self.cluster.known().filter(|node| *node != ME).collect();
-        for node in others {
-            let node_id = self.cluster.id(node);
-            match self.ask_within(node, QueryKind::TRACE, &id.0, ms) {
-                Asked::Yes => _ = survey.waits_for.insert((node, node_id)),
-                Asked::Silent | Asked::TooMany => survey.silent.push(node_id),
-            }
-        }
         if survey.waits_for.is_empty() {
             survey.write(&mut self.reply(call.client, call.resp));
             return Outcome::Done;

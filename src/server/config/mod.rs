@@ -17,8 +17,7 @@ use std::path::PathBuf;
 
 use crate::base::network::Network;
 use crate::engine::config::{Announce, EngineConfig, EnqueueAtLoad, Eviction, TRACE_MAX_DEFAULT};
-use crate::engine::policy::Policies;
-use crate::engine::policy::RetryFrom;
+use crate::engine::policy::{Policies, RetryFrom};
 use crate::proto::aof_record::SumPlace;
 use crate::server::version::SERVER_VERSION;
 

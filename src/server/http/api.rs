@@ -7,7 +7,6 @@
 use super::answer::{HttpAnswer, JSON, Parts};
 use super::health;
 use super::json::Object;
-use super::metrics::peer_state;
 use super::queues::{QueueListing, QueueOrder, ShownQueue};
 use super::request::HttpRequest;
 use crate::base::ids::JobId;
@@ -132,7 +131,7 @@ pub fn nodes(server: &Server, _: &HttpRequest) -> HttpAnswer {
                 Some(address) => row.text("address", &address.to_string()),
                 None => row.key("address").extend_from_slice(b"null"),
             }
-            row.text("state", peer_state(&peer));
+            row.text("state", peer.state());
             row.flag("linked", peer.link.is_some());
             row.flag("leaving", peer.flags.contains(NodeFlags::LEAVING));
             row.maybe("round_trip_ms", peer.round_trip_ms);

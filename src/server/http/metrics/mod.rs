@@ -19,7 +19,6 @@ use super::request::HttpRequest;
 use crate::engine::More;
 use crate::engine::queue::Traffic;
 use crate::server::Server;
-pub use node::peer_state;
 use text::{MetricFormat, MetricText};
 
 /// Most queues with series of their own.

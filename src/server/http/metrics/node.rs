@@ -5,7 +5,6 @@ use std::sync::OnceLock;
 use super::text::{MetricRow, Samples, counter, gauge, histogram, info};
 use crate::base::memory;
 use crate::engine::cluster::PeerFigures;
-use crate::proto::bus::NodeFlags;
 use crate::server::Server;
 use crate::server::http::health;
 use crate::server::info as process;
@@ -200,7 +199,7 @@ pub static FAMILIES: &[MetricRow<Server>] = &[
         "1 for what a node is: ok, silent (to this node), or failing (to a majority).",
         |server, samples| {
             each_peer(server, samples, |samples, node, peer| {
-                let is = peer_state(peer);
+                let is = peer.state();
                 for state in PEER_STATES {
                     samples.with(&[("node", node), ("state", state)], (is == state).into());
                 }
@@ -281,14 +280,3 @@ pub static FAMILIES: &[MetricRow<Server>] = &[
 ];
 
 const PEER_STATES: [&str; 3] = ["ok", "silent", "failing"];
-
-/// One word for what this node thinks of another.
-pub fn peer_state(peer: &PeerFigures) -> &'static str {
-    if peer.flags.contains(NodeFlags::FAIL) {
-        "failing"
-    } else if peer.flags.contains(NodeFlags::PFAIL) || peer.link.is_none() {
-        "silent"
-    } else {
-        "ok"
-    }
-}
