@@ -12,8 +12,8 @@ use crate::base::ids::LinkId;
 
 /// What a client is sent that protected-mode refuses.
 pub(super) const PROTECTED: &[u8] = b"-DENIED Disque is running in protected mode, since neither a \
-password, nor users, nor addresses to bind to are set: it takes clients from the loopback interface \
-only. Either set requirepass or users, or set bind, or, if nobody but trusted clients reaches this \
+password nor addresses to bind to are set: it takes clients from the loopback interface only. Either \
+set requirepass, or set bind, or, if nobody but trusted clients reaches this \
 port, set protected-mode to no: in the configuration file or, from the same host, with CONFIG SET\r\n";
 
 /// What the log had of connections that were refused.
@@ -50,8 +50,8 @@ impl Server {
             (self.refused_connections.clients.count(self.clock.now.mono), peer)
         {
             log::warn!(
-                "protected-mode: refusing the client {peer}, since neither requirepass, nor user, \
-                 nor bind is set.{}",
+                "protected-mode: refusing the client {peer}, since neither requirepass nor bind \
+                 is set.{}",
                 others(count)
             );
         }

@@ -126,7 +126,7 @@ fn clusters_of_different_names_do_not_merge_by_a_wrong_seed() {
     assert_eq!(sim.nodes[0].engine.cluster().reachable_count(), 2);
     (0..5).for_each(|n| sim.meet_seeds(n, &all));
     sim.run_for(5000);
-    assert_eq!(size(&sim, 0), 3, "node 2 knows nodes of both names now, and node 0 hears of them");
+    assert_eq!(size(&sim, 0), 3, "node 2 knows nodes of both names now, and node 0 learns of them");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Which nodes get copies of a job: zone by zone, those with the fewest copies of it first; in a
 //! zone at random; and of two that were drawn the less loaded.
 //!
-//! A zone is what fails as a whole: a room with its power, a site. So copies are spread over zones
+//! A zone is what fails as a whole: a rack with its power, a site. So copies are spread over zones
 //! as long as there are some without one. Nodes that did not say in which zone they are, and all
 //! C nodes, are taken for a zone of their own, but count for none that was asked for.
 

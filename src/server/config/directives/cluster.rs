@@ -59,7 +59,7 @@ pub(super) const CLUSTER: DirectiveGroup = DirectiveGroup {
             ValueForm::Label { max: ZONE_MAX },
             LIVE,
             place!(availability_zone),
-            "What this node shares the fate of: the name of a room, a zone or a site. Copies of a \
+            "What fails together with this node: the name of a rack, a zone or a site. Copies of a \
              job are spread over zones, and ADDJOB ... ZONES asks for it. Empty is none.",
         ),
         row(

@@ -33,7 +33,7 @@ pub(super) const NETWORK: DirectiveGroup = DirectiveGroup {
             ValueForm::YesNo,
             LIVE,
             place!(protected_mode),
-            "With yes, while neither requirepass, nor a user, nor bind is set, clients from other hosts \
+            "With yes, while neither requirepass nor bind is set, clients from other hosts \
              are refused: only the loopback interface and the unix socket are served. The bus has \
              cluster-allow, the HTTP port http-bind.",
         ),
