@@ -334,7 +334,7 @@ impl Engine {
         }
         if self.jobs.is_collecting(r) && self.is_acked_everywhere(r) {
             log::debug!("collected {id}: acked by all holders");
-            self.tell_holders(r, MessageFlags::NONE, &Message::DelJob(id));
+            self.send_to_holders(r, MessageFlags::NONE, &Message::DelJob(id));
             self.unregister(r, Gone::Collected);
         }
     }
@@ -355,7 +355,7 @@ impl Engine {
     /// FASTACK for one job: dropped here and, with a message that may get lost, elsewhere.
     pub(super) fn fast_ack(&mut self, id: &JobId) -> Removed {
         if let Some(r) = self.jobs.find(id) {
-            self.tell_holders(r, MessageFlags::NONE, &Message::DelJob(*id));
+            self.send_to_holders(r, MessageFlags::NONE, &Message::DelJob(*id));
             self.note_ending(r, JobEnding::Deleted);
             self.unregister(r, Gone::Deleted);
             return Removed::Yes;

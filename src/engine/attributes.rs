@@ -40,7 +40,7 @@ impl Engine {
     }
 
     /// Asks for the attributes of some jobs, those of each source together.
-    pub(super) fn ask_for_some_attributes(&mut self) {
+    pub(super) fn query_lost_attributes(&mut self) {
         let mut batches: BTreeMap<NodeRef, Vec<JobRef>> = BTreeMap::new();
         for r in self.jobs.next_without_attributes(JOBS_PER_MESSAGE_MAX) {
             if let Some(source) = self.source_of_attributes(r) {
@@ -50,7 +50,7 @@ impl Engine {
         self.ask_for_attributes_at = self.now.mono;
         for (source, batch) in batches {
             let ids: Vec<u8> = batch.iter().flat_map(|r| self.jobs[*r].id.0).collect();
-            let wait_ms = match self.ask(source, QueryKind::ATTRIBUTES, &ids) {
+            let wait_ms = match self.query(source, QueryKind::ATTRIBUTES, &ids) {
                 Asked::Yes => {
                     batch.iter().for_each(|r| self.jobs.note_asked_for_attributes(*r));
                     batch.len() as u64 * WAIT_AFTER_A_JOB_MS

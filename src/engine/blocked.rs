@@ -292,7 +292,7 @@ impl Engine {
         let queues = self.join_queues(call.client, order, names);
         // For the rest of a long list the others are asked when it is visited.
         for &q in &queues {
-            self.keep_asking(q);
+            self.renew_standing_ask(q);
         }
         let wait = JobsWait {
             queues,
@@ -379,7 +379,7 @@ impl Engine {
     }
 
     /// A client's deadline has come.
-    pub(super) fn time_out(&mut self, client: ClientId) {
+    pub(super) fn on_deadline(&mut self, client: ClientId) {
         self.give_up(client, None);
     }
 
@@ -441,8 +441,8 @@ impl Engine {
         } else if let Some(q) = self.blocked.next_waited_for() {
             let queue = self.queues.get(q).and_then(|entry| entry.live());
             if queue.is_some_and(|queue| !queue.waiters.is_empty()) {
-                self.need_jobs(q, Need::ClientsWaiting);
-                self.keep_asking(q);
+                self.request_jobs(q, Need::ClientsWaiting);
+                self.renew_standing_ask(q);
             } else if self.end_idle_ask(q) == Asking::No {
                 self.blocked.waited_for.remove(&q);
             }

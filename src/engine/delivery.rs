@@ -106,8 +106,8 @@ impl Engine {
         } else {
             let queued = Message::Queued { id, hold_secs: 0 };
             match nack {
-                Nack::Yes => self.tell_holders(r, MessageFlags::INCR_NACKS, &queued),
-                Nack::No => self.tell_holders(r, MessageFlags::INCR_DELIV, &queued),
+                Nack::Yes => self.send_to_holders(r, MessageFlags::INCR_NACKS, &queued),
+                Nack::No => self.send_to_holders(r, MessageFlags::INCR_DELIV, &queued),
                 Nack::Uncounted => self.tell_queued_by_client(r, MessageFlags::NONE),
                 Nack::Enqueued => self.tell_queued_by_client(r, MessageFlags::INCR_DELIV),
             }
@@ -325,7 +325,7 @@ impl Engine {
             self.note_emptied(q);
         }
         if self.queues.get(q).is_some() {
-            self.keep_asking(q);
+            self.renew_standing_ask(q);
             self.serve_asks(q);
         }
     }
@@ -333,12 +333,17 @@ impl Engine {
     /// After a fetch: an emptied queue with traffic from other nodes wants more.
     pub(super) fn note_emptied(&mut self, q: QueueRef) {
         if self.queues[q].live().is_some_and(|queue| queue.jobs.is_empty()) {
-            self.need_jobs(q, Need::ReachedZero);
+            self.request_jobs(q, Need::ReachedZero);
         }
     }
 
     /// Sends a message about a job to the other nodes that may have it.
-    pub(super) fn tell_holders(&mut self, r: JobRef, flags: MessageFlags, message: &Message<'_>) {
+    pub(super) fn send_to_holders(
+        &mut self,
+        r: JobRef,
+        flags: MessageFlags,
+        message: &Message<'_>,
+    ) {
         let flags = flags.with_digest(self.jobs.move_digest(r));
         self.cluster.send(&mut self.out, self.jobs.may_have(r), flags, message);
     }
@@ -381,7 +386,7 @@ impl Engine {
         if job.warn_at() <= now {
             if job.is_active() {
                 let id = job.id;
-                self.tell_holders(r, MessageFlags::NONE, &Message::WillQueue(id));
+                self.send_to_holders(r, MessageFlags::NONE, &Message::WillQueue(id));
             }
             self.jobs.note_warned(r);
         }
@@ -421,7 +426,7 @@ impl Engine {
         match self.jobs[r].state() {
             JobState::WaitRepl => {
                 let id = self.jobs[r].id;
-                self.tell_holders(r, MessageFlags::NONE, &Message::DelJob(id));
+                self.send_to_holders(r, MessageFlags::NONE, &Message::DelJob(id));
                 let wait = self.jobs.end_wait(r);
                 self.blocked.end(wait.client);
                 self.reply_error(wait.client, wait.resp, &CommandError::JobRemoved);

@@ -69,7 +69,7 @@ impl Engine {
                     return Some(if more { flush.stage } else { Stage::Jobs(0) });
                 };
                 if order.is_some_and(|order| order <= flush.last_waiter) {
-                    self.time_out(client);
+                    self.on_deadline(client);
                 }
                 Some(Stage::Waiters(Bound::Excluded(client)))
             }

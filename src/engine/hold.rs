@@ -68,7 +68,7 @@ impl Engine {
         let id = self.jobs[r].id;
         let (_, plain) = self.holders_by_ability(r);
         let working = Message::Working { id, hold_secs: secs };
-        self.tell_holders(r, MessageFlags::NONE, &working);
+        self.send_to_holders(r, MessageFlags::NONE, &working);
         self.send_about(r, &plain, MessageFlags::NONE, &Message::WillQueue(id));
     }
 

@@ -108,7 +108,7 @@ impl Engine {
     pub(super) fn go_on_after_wait(&mut self, r: JobRef, wait: &CopyWait) {
         self.begin_late_copies(r, &wait.copies);
         if wait.changes_before != self.late_copies.changes {
-            self.ask_for_lacking(r);
+            self.request_lacking_copies(r);
         }
     }
 
@@ -127,13 +127,13 @@ impl Engine {
             && self.jobs[r].state() != JobState::WaitRepl
         {
             self.begin_late_copies(r, &[ME]);
-            self.ask_for_lacking(r);
+            self.request_lacking_copies(r);
         }
     }
 
     /// Asks holders again that did not confirm the job, and further nodes if all of these together
     /// are too few.
-    fn ask_for_lacking(&mut self, r: JobRef) {
+    fn request_lacking_copies(&mut self, r: JobRef) {
         let asked = self.jobs.unconfirmed(r).len();
         let further = self.jobs.lacking_copies(r).saturating_sub(asked);
         self.send_late_copies(r, further);

@@ -239,7 +239,7 @@ impl Engine {
         } else if self.jobs[r].is_queued() {
             // Differs from C, where the sender may never learn that the job is queued here: the
             // first enqueue of a lent job is silent.
-            self.tell_holders(r, MessageFlags::NONE, &Message::Queued { id, hold_secs: 0 });
+            self.send_to_holders(r, MessageFlags::NONE, &Message::Queued { id, hold_secs: 0 });
         }
         self.jobs.note_elsewhere(r);
         self.postpone(r);
@@ -272,7 +272,7 @@ impl Engine {
         if self.jobs[r].awaits_burial() {
             self.give_way_at_burial(from, r);
         } else if self.jobs[r].is_queued() {
-            self.tell_holders(r, MessageFlags::NONE, &Message::Queued { id, hold_secs: 0 });
+            self.send_to_holders(r, MessageFlags::NONE, &Message::Queued { id, hold_secs: 0 });
         } else if self.jobs[r].is_held() {
             self.answer_hold(from, r);
         }

@@ -423,7 +423,7 @@ impl Engine {
         while budget > 0 {
             if let Some(client) = self.blocked.first_timed_out(now) {
                 budget -= 1;
-                self.time_out(client);
+                self.on_deadline(client);
             } else if let Some(timer) = self.timers.pop_due(now) {
                 // Before the jobs: however many are due, peers need the pings of this node.
                 budget -= 1;
@@ -435,7 +435,7 @@ impl Engine {
                 budget -= 1;
             } else if self.attributes_asked_at() <= now {
                 budget -= 1;
-                self.ask_for_some_attributes();
+                self.query_lost_attributes();
             } else if let Some((_, r)) = self.jobs.first_to_tell().filter(|(at, _)| *at <= now) {
                 budget -= 1;
                 self.tell_move(r);

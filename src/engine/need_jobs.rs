@@ -167,7 +167,7 @@ impl Engine {
     }
 
     /// Asks other nodes for jobs of a live queue, as often as its waits allow.
-    pub(super) fn need_jobs(&mut self, q: QueueRef, need: Need) {
+    pub(super) fn request_jobs(&mut self, q: QueueRef, need: Need) {
         let now = self.now.mono;
         if !self.may_ask_for_jobs() {
             return;
@@ -211,7 +211,7 @@ impl Engine {
     }
 
     /// Clients wait for a queue: the able nodes are asked, unless what they know will do.
-    pub(super) fn keep_asking(&mut self, q: QueueRef) {
+    pub(super) fn renew_standing_ask(&mut self, q: QueueRef) {
         let now = self.now.mono;
         if !self.may_ask_for_jobs() {
             return;
@@ -236,10 +236,10 @@ impl Engine {
         standing.sent_at = Some(now);
         standing.link_count = self.link_count;
         let count = standing.credit;
-        self.ask_able(q, count);
+        self.send_standing_ask(q, count);
     }
 
-    fn ask_able(&mut self, q: QueueRef, count: u32) {
+    fn send_standing_ask(&mut self, q: QueueRef, count: u32) {
         let able = self.cluster.able(Abilities::STANDING_ASKS);
         let message = Message::NeedJobs { queue: &self.queues[q].name, count };
         self.cluster.send(&mut self.out, &able, MessageFlags::STANDING, &message);
@@ -258,7 +258,7 @@ impl Engine {
             return Asking::Yes;
         }
         *standing = Standing::default();
-        self.ask_able(q, 0);
+        self.send_standing_ask(q, 0);
         Asking::No
     }
 }

@@ -112,12 +112,12 @@ impl Queries {
 
 impl Engine {
     /// Asks a node. The answer comes to [`Engine::on_answer`].
-    pub(super) fn ask(&mut self, to: NodeRef, kind: QueryKind, payload: &[u8]) -> Asked {
-        self.ask_within(to, kind, payload, SILENT_AFTER_MS)
+    pub(super) fn query(&mut self, to: NodeRef, kind: QueryKind, payload: &[u8]) -> Asked {
+        self.query_within(to, kind, payload, SILENT_AFTER_MS)
     }
 
-    /// As [`Engine::ask`], where the node is silent after another time.
-    pub(super) fn ask_within(
+    /// As [`Engine::query`], where the node is silent after another time.
+    pub(super) fn query_within(
         &mut self,
         to: NodeRef,
         kind: QueryKind,
@@ -142,14 +142,16 @@ impl Engine {
 
     /// Asks all other nodes the same. Returns those whose answers may come within so many ms, and
     /// those that are silent.
-    pub(super) fn ask_all(
+    pub(super) fn query_all(
         &mut self,
         kind: QueryKind,
         payload: &[u8],
         ms: u64,
     ) -> (Vec<NodeRef>, Vec<NodeRef>) {
         let others: Vec<NodeRef> = self.cluster.known().filter(|node| *node != ME).collect();
-        others.into_iter().partition(|node| self.ask_within(*node, kind, payload, ms) == Asked::Yes)
+        others
+            .into_iter()
+            .partition(|node| self.query_within(*node, kind, payload, ms) == Asked::Yes)
     }
 
     /// QUERY: a node asks. Who is not known to understand an answer gets none.

@@ -60,7 +60,7 @@ impl QueueSurvey {
 impl Engine {
     /// Asks all nodes about a queue; answers at once when there is nobody to be waited for.
     pub(super) fn survey_queue(&mut self, call: &Call<'_>, queue: &[u8]) -> Outcome {
-        let (waits_for, silent) = self.ask_all(QueryKind::QUEUE, queue, SILENT_AFTER_MS);
+        let (waits_for, silent) = self.query_all(QueryKind::QUEUE, queue, SILENT_AFTER_MS);
         let mut survey = QueueSurvey {
             resp: call.resp,
             queue: queue.into(),
@@ -119,7 +119,7 @@ impl Engine {
             {
                 survey.add(QueueFigures::decode(answer));
                 if survey.waits_for.is_empty() {
-                    self.time_out(client);
+                    self.on_deadline(client);
                 }
             }
         }

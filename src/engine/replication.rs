@@ -173,7 +173,7 @@ impl Engine {
             wanted: copies.wanted,
             zones: copies.zones,
             copies: if self.jobs.sets().contains(&new.may_have, ME) { vec![ME] } else { vec![] },
-            ask_at: self.ask_again_at(new.body.len()),
+            ask_at: self.next_target_at(new.body.len()),
             changes_before: self.late_copies.changes,
         };
         self.queues.use_name(new.queue);
@@ -183,7 +183,7 @@ impl Engine {
         self.replicate(r, copies.asked, Confirm::Yes);
     }
 
-    fn ask_again_at(&self, body_len: usize) -> MonoMs {
+    fn next_target_at(&self, body_len: usize) -> MonoMs {
         let transfer_ms = body_len as u64 / SLOW_LINK_BYTES_PER_MS;
         self.now.mono.plus_ms(ADD_NODE_AFTER_MS + transfer_ms)
     }
@@ -191,8 +191,8 @@ impl Engine {
     /// The producer still waits: one more node is asked, and when all were, this one takes the
     /// job after all.
     pub(super) fn replicate_again(&mut self, r: JobRef) {
-        let ask_at = self.ask_again_at(self.jobs[r].body.len());
-        self.jobs.ask_again(r, ask_at);
+        let ask_at = self.next_target_at(self.jobs[r].body.len());
+        self.jobs.set_next_target_at(r, ask_at);
         // One holder is all that an at-most-once job may have: that one is asked again.
         let is_once = self.jobs[r].is_at_most_once();
         if self.replicate(r, usize::from(!is_once), Confirm::Yes) == 0
@@ -298,7 +298,7 @@ impl Engine {
     /// Nobody waits for the copies of this job any more: it is dropped wherever it may be.
     pub(super) fn abandon_replication(&mut self, r: JobRef, why: Refusal) {
         let id = self.jobs[r].id;
-        self.tell_holders(r, MessageFlags::NONE, &Message::DelJob(id));
+        self.send_to_holders(r, MessageFlags::NONE, &Message::DelJob(id));
         self.forget(r, Gone::Refused(why));
     }
 
@@ -373,7 +373,7 @@ impl Engine {
 
     /// Whether a job that wants so many copies has to be stored elsewhere; see
     /// [`super::memory`].
-    pub(super) fn takes_no_copy(&self, repl: u16) -> bool {
+    pub(super) fn must_store_elsewhere(&self, repl: u16) -> bool {
         !self.may_take_copies()
             || self.memory_level == 1 && self.cluster.count_with_memory() >= usize::from(repl)
     }

@@ -303,7 +303,7 @@ impl Engine {
         }
         let is_refused = !is_in_ours || record.attributes.move_stamp().is_some();
         if is_refused && !self.jobs[r].is_held() && !self.jobs[r].is_at_most_once() {
-            self.jobs.ask_and_queue(r, self.now.mono);
+            self.jobs.announce_and_queue(r, self.now.mono);
         }
         is_refused
     }

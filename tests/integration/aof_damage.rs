@@ -6,6 +6,7 @@ use disque::base::rng::Rng;
 use disque::proto::reply_reader::Value;
 
 use crate::support::{Client, TestServer, eventually, integer, text};
+use crate::trace;
 
 const JOBS: usize = 40;
 const DAMAGED: [&str; 4] = ["--appendonly", "yes", "--aof-load-damaged", "yes"];
@@ -142,9 +143,13 @@ fn an_at_most_once_job_before_damage_is_not_delivered_again() {
     for is_damaged in [false, true] {
         let mut copy = file.clone();
         copy[at] ^= if is_damaged { 4 } else { 0 };
-        let options = [&DAMAGED[..], &["--aof-enqueue-jobs-once", "yes"]].concat();
+        let more = ["--aof-enqueue-jobs-once", "yes", "--trace-sample", "1"];
+        let options = [&DAMAGED[..], &more].concat();
         let (_server, mut client) = start_on(&copy, &options);
         assert_eq!(is_known(&mut client, &ids[0]), !is_damaged);
+        let me = text(client.call("CLUSTER MYID"));
+        let noted = trace::events(&trace::life(&mut client, &ids[0]), &me);
+        assert_eq!(noted.contains("damaged"), is_damaged, "{noted:?}");
         assert_eq!(integer(client.call("QLEN once")), if is_damaged { 0 } else { 1 });
         assert_eq!(info(&mut client, "aof_damaged_records"), if is_damaged { "1" } else { "0" });
     }

@@ -8,7 +8,7 @@ use crate::mesh::Mesh;
 use crate::support::{Client, TestServer, error, eventually, integer, text};
 
 /// What TRACE answers, as times, nodes and the rest.
-fn life(client: &mut Client, id: &str) -> Vec<(i64, String, Vec<String>)> {
+pub fn life(client: &mut Client, id: &str) -> Vec<(i64, String, Vec<String>)> {
     let rows = match client.call(&format!("TRACE {id} TIMEOUT 5000")) {
         Value::Array(rows) => rows,
         Value::NullArray => Vec::new(),
@@ -24,7 +24,7 @@ fn life(client: &mut Client, id: &str) -> Vec<(i64, String, Vec<String>)> {
 }
 
 /// The events that are noted on a node.
-fn events(rows: &[(i64, String, Vec<String>)], node: &str) -> BTreeSet<String> {
+pub fn events(rows: &[(i64, String, Vec<String>)], node: &str) -> BTreeSet<String> {
     let of_node = rows.iter().filter(|(at, name, _)| *at > 0 && name == node);
     of_node.map(|(_, _, fields)| fields[0].clone()).collect()
 }

@@ -29,7 +29,7 @@ pub fn fastack(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
 
 /// How far a command with many IDs has come.
 #[derive(Debug, Default)]
-pub struct Ids {
+pub struct IdsProgress {
     /// How many IDs there are.
     len: usize,
     /// IDs handled.
@@ -62,10 +62,10 @@ pub(super) fn for_each_id_as<'a, T: Copy>(
 ) -> CommandResult {
     let ids = call.args.from(first);
     let mut so_far = match engine.long_commands.remove(&call.client) {
-        Some(LongCommand::Ids(so_far)) => so_far,
+        Some(LongCommand::IdsProgress(so_far)) => so_far,
         _ => {
             let len = ids.iter().take_while(|id| JobId::parse(id).is_some()).count();
-            Ids { len, ..Ids::default() }
+            IdsProgress { len, ..IdsProgress::default() }
         }
     };
     let options = parse(Arguments::new(call.args, first + so_far.len))?;
@@ -77,7 +77,7 @@ pub(super) fn for_each_id_as<'a, T: Copy>(
         so_far.done += 1;
     }
     if so_far.done < so_far.len {
-        engine.long_commands.insert(call.client, LongCommand::Ids(so_far));
+        engine.long_commands.insert(call.client, LongCommand::IdsProgress(so_far));
         return Ok(Outcome::Again);
     }
     engine.reply(call.client, call.resp).integer(so_far.count);

@@ -70,7 +70,7 @@ type Attribute<'a> = (&'a [u8], &'a [u8]);
 pub fn addjob(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     let request = parse(engine, call)?;
     let queue = engine.queues.find(request.queue);
-    let is_external = engine.takes_no_copy(request.sync);
+    let is_external = engine.must_store_elsewhere(request.sync);
     let copies_elsewhere = usize::from(request.sync) - usize::from(!is_external);
     let goes_on = request.sync < request.repl;
     check(engine, &request, queue, copies_elsewhere)?;

@@ -131,7 +131,7 @@ fn fetch(
             getjob.found_in_pass = true;
             engine.note_emptied(q);
         } else {
-            engine.need_jobs(q, Need::ClientsWaiting);
+            engine.request_jobs(q, Need::ClientsWaiting);
         }
     }
     More::Yes

@@ -227,7 +227,7 @@ pub fn working(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
         } else {
             engine.postpone(r);
             let working = Message::Working { id, hold_secs: 0 };
-            engine.tell_holders(r, MessageFlags::NONE, &working);
+            engine.send_to_holders(r, MessageFlags::NONE, &working);
         }
     }
     engine.reply(call.client, call.resp).integer(i64::from(secs));

@@ -57,7 +57,7 @@ pub fn find(name: &[u8]) -> Option<&'static EngineCommand> {
 
 /// A command that is not finished.
 pub enum LongCommand {
-    Ids(ack::Ids),
+    IdsProgress(ack::IdsProgress),
     OfQueue(moves::VisitedJobs),
     GetJob(getjob::GetJob),
     Scan(scan::Scan),

@@ -65,7 +65,7 @@ impl CopyWaits {
         }
     }
 
-    pub fn ask_again(&mut self, r: JobRef, wait: Ref<CopyWait>, ask_at: MonoMs) {
+    pub fn set_next_target_at(&mut self, r: JobRef, wait: Ref<CopyWait>, ask_at: MonoMs) {
         let earlier_at = core::mem::replace(&mut self.waits[wait].ask_at, ask_at);
         let was_there = self.asks.remove(&(earlier_at, r));
         assert!(was_there, "a job that waits asks again");

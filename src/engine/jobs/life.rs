@@ -231,7 +231,7 @@ impl Jobs {
 
     /// An active job goes to its queue soon, unless a holder that is asked first has it queued, or
     /// held. If it does, it is as silent as a first enqueue.
-    pub fn ask_and_queue(&mut self, r: JobRef, now: MonoMs) {
+    pub fn announce_and_queue(&mut self, r: JobRef, now: MonoMs) {
         let at = now.plus_ms(WILLQUEUE_ADVANCE_MS);
         let job = &self.table[r];
         if job.may_be_queued() && job.requeue_at > at {
@@ -312,9 +312,9 @@ impl Jobs {
     }
 
     /// One more node is asked for a copy of a waiting job at `ask_at`.
-    pub fn ask_again(&mut self, r: JobRef, ask_at: MonoMs) {
+    pub fn set_next_target_at(&mut self, r: JobRef, ask_at: MonoMs) {
         let wait = self.table[r].copy_wait().expect("only waiting jobs ask again");
-        self.copy_waits.ask_again(r, wait, ask_at);
+        self.copy_waits.set_next_target_at(r, wait, ask_at);
     }
 
     /// Notes that a node has this acked job acked too.

@@ -67,7 +67,7 @@ impl Engine {
         ms: u64,
     ) -> Outcome {
         let me = *self.cluster.my_id();
-        let (waits_for, silent) = self.ask_all(QueryKind::TRACE, &id.0, ms);
+        let (waits_for, silent) = self.query_all(QueryKind::TRACE, &id.0, ms);
         let named = |node: NodeRef| (node, self.cluster.id(node));
         let survey = TraceSurvey {
             resp: call.resp,
@@ -114,7 +114,7 @@ impl Engine {
                 }
                 survey.rows.extend(trace.rows.iter().cloned().map(|row| (node, row)));
                 if survey.waits_for.is_empty() {
-                    self.time_out(client);
+                    self.on_deadline(client);
                 }
             }
         }
