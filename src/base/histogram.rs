@@ -1,6 +1,13 @@
 //! Histograms with fixed bounds, for what is counted all the time: a note is one addition to
 //! one of a handful of buckets, and nothing is ever forgotten.
 
+/// The bounds of the durations of commands and of syncs, in us.
+pub const DURATION_BOUNDS_US: [u64; 11] =
+    [100, 250, 500, 1000, 2500, 5000, 10_000, 25_000, 100_000, 1_000_000, u64::MAX];
+
+/// Durations, in us.
+pub type DurationHistogram = Histogram<{ DURATION_BOUNDS_US.len() }>;
+
 /// How often a value was not above each of `N` bounds, and above the one before. The last bound
 /// is `u64::MAX`, so that every value has its bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,11 +18,16 @@ pub struct Histogram<const N: usize> {
 
 impl<const N: usize> Default for Histogram<N> {
     fn default() -> Self {
-        Self { counts: [0; N], sum: 0 }
+        Self::new()
     }
 }
 
 impl<const N: usize> Histogram<N> {
+    /// Nothing was noted yet.
+    pub const fn new() -> Self {
+        Self { counts: [0; N], sum: 0 }
+    }
+
     /// Notes a value. The bounds rise, are the same each time, and end with `u64::MAX`.
     pub fn note(&mut self, bounds: &[u64; N], value: u64) {
         let buckets = bounds.iter().zip(&mut self.counts);

@@ -54,7 +54,7 @@ impl Engine {
         header: &Header,
         message: &Message<'_>,
     ) {
-        self.cluster.count_received();
+        self.cluster.count_received(message);
         match *message {
             Message::Ping(gossip) => {
                 self.on_heartbeat(link, ends, header, GossipKind::Ping, gossip);

@@ -7,20 +7,13 @@
 use std::fmt::{self, Display};
 use std::ops::Add;
 
-use crate::base::histogram::Histogram;
+use crate::base::histogram::{DURATION_BOUNDS_US, DurationHistogram};
 use crate::base::time::MonoMs;
 
 /// Samples a rate is the mean of. C: STATS_METRIC_SAMPLES.
 const SAMPLES: usize = 16;
 /// Time between two samples.
 pub const SAMPLE_PERIOD_MS: u64 = 100;
-
-/// The bounds of the histograms of commands, in us.
-pub const DURATION_BOUNDS_US: [u64; 11] =
-    [100, 250, 500, 1000, 2500, 5000, 10_000, 25_000, 100_000, 1_000_000, u64::MAX];
-
-/// How long the calls of a command took, in us.
-pub type DurationHistogram = Histogram<{ DURATION_BOUNDS_US.len() }>;
 
 /// The counters that are plain numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

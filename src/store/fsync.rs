@@ -12,12 +12,23 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Instant;
+
+use crate::base::histogram::{DURATION_BOUNDS_US, DurationHistogram};
 
 use super::disk::{Disk, DiskEvent, DiskFile, DiskTask, FileIdentity, Ticket};
 use super::replacement::{self, NEW_FILE_MODE, folder_of, sync_folder_of};
+
+/// How long the syncs of this process took that worked, whoever waited for them.
+static SYNC_DURATIONS: Mutex<DurationHistogram> = Mutex::new(DurationHistogram::new());
+
+/// How long syncs of the append only file and of its rewrites took, in us.
+pub fn sync_durations() -> DurationHistogram {
+    *SYNC_DURATIONS.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Called on the thread when there is an event.
 pub type Wake = Box<dyn Fn() + Send>;
@@ -53,7 +64,12 @@ impl DiskFile for Arc<File> {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.sync_data()
+        let started = Instant::now();
+        self.sync_data()?;
+        let us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let mut durations = SYNC_DURATIONS.lock().unwrap_or_else(PoisonError::into_inner);
+        durations.note(&DURATION_BOUNDS_US, us);
+        Ok(())
     }
 }
 

@@ -283,3 +283,22 @@ fn dead_letters_are_counted_and_shown_with_their_reasons() {
     drop(client.call("QREDRIVE mail.dead"));
     assert!(get(port, "/api/dead").text().ends_with("\"jobs\":[]}\n"));
 }
+
+#[test]
+fn messages_are_counted_by_type_and_syncs_by_duration() {
+    let (server, port) = server_with_http(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let (other, _) = server_with_http(&[]);
+    let mut client = server.client();
+    client.ok(&format!("CLUSTER MEET 127.0.0.1 {}", other.port()));
+    let sent = |kind: &str| format!("disque_cluster_messages_sent_total{{type=\"{kind}\"}}");
+    until(|| sample(&metrics(port), "disque_cluster_reachable_nodes") == 1.0);
+    drop(text(client.call("ADDJOB q body 5000 REPLICATE 2")));
+    let shown = metrics(port);
+    assert!(sample(&shown, &sent("REPLJOB")) >= 1.0);
+    assert!(sample(&shown, "disque_cluster_messages_received_total{type=\"GOTJOB\"}") >= 1.0);
+    assert!(sample(&shown, &sent("MEET")) >= 1.0);
+    assert!(!shown.contains(&sent("MOVED")), "nothing was moved");
+    let syncs = sample(&shown, "disque_aof_sync_duration_seconds_count");
+    assert_eq!(syncs, sample(&shown, "disque_aof_sync_duration_seconds_bucket{le=\"+Inf\"}"));
+    assert!(syncs >= 1.0, "the job was synced before it was answered");
+}

@@ -91,7 +91,7 @@ impl Cluster {
         let entries = picked.iter().map(|node| self.gossip_entry(cx.now, *node));
         bus::encode_gossip(&mut frames.bytes, &header, kind, entries);
         frames.sends.push((link, start..frames.bytes.len()));
-        self.stats.messages_sent += 1;
+        self.stats.sent.count_frame(frames.bytes.get(start..).unwrap_or(&[]), 1);
     }
 
     /// Takes in what a known node says of others; it `follows` to unknown ones unless the sender is of

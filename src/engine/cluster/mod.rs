@@ -86,7 +86,9 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::base::ids::{LinkId, NodeId};
 use crate::base::rng::Rng;
 use crate::base::time::{MonoMs, Now, UnixMs};
-use crate::proto::bus::{self, Abilities, ClusterNameHash, Header, Message, MessageFlags};
+use crate::proto::bus::{
+    self, Abilities, ClusterNameHash, Header, Message, MessageCounts, MessageFlags,
+};
 
 use super::config::{Announce, EngineConfig};
 use super::node_set::{ME, NodeRef};
@@ -153,11 +155,11 @@ enum Peer {
     Handshake(NodeId),
 }
 
-/// Figures of CLUSTER INFO.
+/// Messages between this node and others since the start.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stats {
-    pub messages_sent: u64,
-    pub messages_received: u64,
+    pub sent: MessageCounts,
+    pub received: MessageCounts,
 }
 
 /// See the head of this file.
@@ -286,11 +288,11 @@ impl Cluster {
     }
 
     /// Counts a message that came in.
-    pub fn count_received(&mut self) {
-        self.stats.messages_received += 1;
+    pub fn count_received(&mut self, message: &Message<'_>) {
+        self.stats.received.count(message);
     }
 
-    /// How many messages were sent and received, for CLUSTER INFO.
+    /// How many messages were sent and received.
     pub fn stats(&self) -> Stats {
         self.stats
     }
@@ -343,13 +345,17 @@ impl Cluster {
     ) {
         let start = out.frames.bytes.len();
         let mut encode = Some(encode);
+        let mut sends = 0;
         for node in to {
             let Some(link) = self.node(node).contact.link.up() else { continue };
             if let Some(encode) = encode.take() {
                 encode(&mut out.frames.bytes, &self.header(flags, Abilities::OURS));
             }
-            self.stats.messages_sent += 1;
+            sends += 1;
             out.frames.sends.push((link, start..out.frames.bytes.len()));
+        }
+        if sends > 0 {
+            self.stats.sent.count_frame(out.frames.bytes.get(start..).unwrap_or(&[]), sends);
         }
     }
 

@@ -105,8 +105,8 @@ fn info(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
         ("known_nodes", (cluster.size() + cluster.handshake_count()) as u64),
         ("reachable_nodes", cluster.reachable_count() as u64),
         ("size", cluster.size() as u64),
-        ("stats_messages_sent", stats.messages_sent),
-        ("stats_messages_received", stats.messages_received),
+        ("stats_messages_sent", stats.sent.total()),
+        ("stats_messages_received", stats.received.total()),
     ];
     // C: clusterUpdateState, the state is always ok.
     let mut text = String::from("cluster_state:ok\r\n");

@@ -19,6 +19,8 @@ const SIGNATURE: [u8; 4] = *b"DbuZ";
 const VERSION: u16 = 1;
 /// Where the total length stands.
 const TOTAL_LEN_AT: usize = 4;
+/// Where the number of the message's type stands.
+const NUMBER_AT: usize = 12;
 
 /// What a node thinks of a node. In a header only [`NodeFlags::LEAVING`] tells a peer anything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -296,6 +298,11 @@ pub fn frame_len(prefix: &[u8]) -> Result<Option<usize>, DecodeError> {
         Ok(total_len) if total_len <= limits::BUS_FRAME_MAX => Ok(Some(total_len)),
         _ => Err(DecodeError::TooLong),
     }
+}
+
+/// The number of the type of a frame's message; `None` when the frame ends before it.
+pub(super) fn message_number(frame: &[u8]) -> Option<u16> {
+    Reader::new(frame.get(NUMBER_AT..)?).u16_be().ok()
 }
 
 impl Header {

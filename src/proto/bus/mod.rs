@@ -161,6 +161,35 @@ pub enum Message<'a> {
     NodeInfo(NodeInfo<'a>),
 }
 
+impl Message<'_> {
+    /// The number of its type on the wire.
+    const fn number(&self) -> u16 {
+        match self {
+            Self::Ping(_) => kind::PING,
+            Self::Pong(_) => kind::PONG,
+            Self::Meet(_) => kind::MEET,
+            Self::Fail(_) => kind::FAIL,
+            Self::ReplJob(_) => kind::REPLJOB,
+            Self::GotJob { .. } => kind::GOTJOB,
+            Self::Enqueue { .. } => kind::ENQUEUE,
+            Self::Queued { .. } => kind::QUEUED,
+            Self::SetAck { .. } => kind::SETACK,
+            Self::WillQueue(_) => kind::WILLQUEUE,
+            Self::GotAck { .. } => kind::GOTACK,
+            Self::DelJob(_) => kind::DELJOB,
+            Self::NeedJobs { .. } => kind::NEEDJOBS,
+            Self::YourJobs(_) => kind::YOURJOBS,
+            Self::Working { .. } => kind::WORKING,
+            Self::Pause { .. } => kind::PAUSE,
+            Self::Query(_) => kind::QUERY,
+            Self::Offer { .. } => kind::OFFER,
+            Self::Answer(_) => kind::ANSWER,
+            Self::Moved(_) => kind::MOVED,
+            Self::NodeInfo(_) => kind::NODE_INFO,
+        }
+    }
+}
+
 /// A question to a node, or its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query<'a> {
@@ -184,6 +213,70 @@ impl QueryKind {
     pub const QUEUE: Self = Self(2);
     /// For what happened to a job. Payload: its ID; of the answer see [`super::trace`].
     pub const TRACE: Self = Self(3);
+}
+
+/// What the types are called.
+const TYPE_NAMES: [(u16, &str); 21] = [
+    (kind::PING, "PING"),
+    (kind::PONG, "PONG"),
+    (kind::MEET, "MEET"),
+    (kind::FAIL, "FAIL"),
+    (kind::REPLJOB, "REPLJOB"),
+    (kind::GOTJOB, "GOTJOB"),
+    (kind::ENQUEUE, "ENQUEUE"),
+    (kind::QUEUED, "QUEUED"),
+    (kind::SETACK, "SETACK"),
+    (kind::WILLQUEUE, "WILLQUEUE"),
+    (kind::GOTACK, "GOTACK"),
+    (kind::DELJOB, "DELJOB"),
+    (kind::NEEDJOBS, "NEEDJOBS"),
+    (kind::YOURJOBS, "YOURJOBS"),
+    (kind::WORKING, "WORKING"),
+    (kind::PAUSE, "PAUSE"),
+    (kind::NODE_INFO, "NODE_INFO"),
+    (kind::QUERY, "QUERY"),
+    (kind::ANSWER, "ANSWER"),
+    (kind::OFFER, "OFFER"),
+    (kind::MOVED, "MOVED"),
+];
+/// One more than the highest number of a type.
+const NUMBERS: usize = 22;
+
+/// How many messages of each type there were.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MessageCounts([u64; NUMBERS]);
+
+impl MessageCounts {
+    /// Counts a message that came in.
+    pub fn count(&mut self, message: &Message<'_>) {
+        self.add(message.number(), 1);
+    }
+
+    /// Counts a frame of ours that went to so many nodes.
+    pub fn count_frame(&mut self, frame: &[u8], times: u64) {
+        if let Some(number) = header::message_number(frame) {
+            self.add(number, times);
+        }
+    }
+
+    fn add(&mut self, number: u16, times: u64) {
+        if let Some(count) = self.0.get_mut(usize::from(number)) {
+            *count += times;
+        }
+    }
+
+    /// All together.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// Each type's name and count.
+    pub fn by_type(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        TYPE_NAMES.iter().filter_map(|(number, name)| {
+            let count = self.0.get(usize::from(*number))?;
+            Some((*name, *count))
+        })
+    }
 }
 
 /// Which of the three messages a gossip is.

@@ -111,8 +111,8 @@ pub fn overview(server: &Server, _: &HttpRequest) -> HttpAnswer {
         object.object("cluster", |row| {
             row.number("nodes", cluster.size() as u64);
             row.number("reachable", cluster.reachable_count() as u64);
-            row.number("messages_sent", cluster.stats().messages_sent);
-            row.number("messages_received", cluster.stats().messages_received);
+            row.number("messages_sent", cluster.stats().sent.total());
+            row.number("messages_received", cluster.stats().received.total());
         });
     })
 }

@@ -3,14 +3,16 @@
 use std::sync::OnceLock;
 
 use super::text::{MetricRow, Samples, counter, gauge, histogram, info};
+use crate::base::histogram::DURATION_BOUNDS_US;
 use crate::base::memory;
 use crate::engine::cluster::PeerFigures;
+use crate::proto::bus::MessageCounts;
 use crate::server::Server;
 use crate::server::http::health;
 use crate::server::info as process;
-use crate::server::stats::DURATION_BOUNDS_US;
 use crate::server::version::{DISQUE_VERSION, GIT_SHA1, SERVER_VERSION};
 use crate::store::aof::{AofFigures, AofState};
+use crate::store::fsync;
 
 /// Most nodes with series of their own.
 pub const PEERS_MAX: usize = 1000;
@@ -27,6 +29,13 @@ fn each_peer(
 ) {
     for peer in server.engine.cluster().peers(server.clock.now.mono).take(PEERS_MAX) {
         write(samples, &peer.id.to_string(), &peer);
+    }
+}
+
+/// A sample for each type of message that there was.
+fn each_type(counts: &MessageCounts, samples: &mut Samples<'_>) {
+    for (name, count) in counts.by_type().filter(|(_, count)| *count > 0) {
+        samples.with(&[("type", name)], count);
     }
 }
 
@@ -172,10 +181,10 @@ pub static FAMILIES: &[MetricRow<Server>] = &[
         samples.value(server.engine.cluster().handshake_count() as u64);
     }),
     counter("disque_cluster_messages_sent", "Messages sent to nodes.", |server, samples| {
-        samples.value(server.engine.cluster().stats().messages_sent);
+        each_type(&server.engine.cluster().stats().sent, samples);
     }),
     counter("disque_cluster_messages_received", "Messages of nodes.", |server, samples| {
-        samples.value(server.engine.cluster().stats().messages_received);
+        each_type(&server.engine.cluster().stats().received, samples);
     }),
     counter("disque_cluster_output_bytes", "Bytes sent to nodes.", |server, samples| {
         samples.value(server.stats.since_start().bus_output_bytes);
@@ -247,6 +256,11 @@ pub static FAMILIES: &[MetricRow<Server>] = &[
     counter("disque_aof_syncs", "Syncs that were done.", |server, samples| {
         samples.value(server.persistence.aof().counters().syncs);
     }),
+    histogram(
+        "disque_aof_sync_duration_seconds",
+        "How long syncs of the file and of its rewrites took, where they worked.",
+        |_, samples| samples.histogram(&[], &fsync::sync_durations(), &DURATION_BOUNDS_US, 1e6),
+    ),
     counter(
         "disque_aof_delayed_syncs",
         "Syncs that were still under way when the next was due.",
