@@ -461,16 +461,16 @@ fn hello_gives_priorities() {
 fn info_counts_nodes_and_messages() {
     let mut sim = mesh(3);
     let stats = |sim: &Sim, n: usize| sim.nodes[n].engine.cluster().stats();
-    let sent: u64 = (0..3).map(|n| stats(&sim, n).messages_sent).sum();
+    let sent: u64 = (0..3).map(|n| stats(&sim, n).sent.total()).sum();
     assert_eq!(sent, sim.network.frame_count);
     sim.run_for(5);
     let (stats, sent) = (stats(&sim, 0), sim.network.frame_count);
-    assert!((1..sent).contains(&stats.messages_received));
+    assert!((1..sent).contains(&stats.received.total()));
     let text = format!(
         "cluster_state:ok\r\ncluster_known_nodes:3\r\ncluster_reachable_nodes:2\r\n\
          cluster_size:3\r\ncluster_stats_messages_sent:{}\r\n\
          cluster_stats_messages_received:{}\r\n",
-        stats.messages_sent, stats.messages_received
+        stats.sent.total(), stats.received.total()
     );
     assert_eq!(sim.look(0, &[b"CLUSTER", b"INFO"]), Value::Bulk(text.into_bytes()));
 }

@@ -59,7 +59,7 @@ fn every_recorded_message_of_c_nodes_is_taken_in() {
         sim.deliver(0, FOREIGN_LINK, PEER, &frame);
     }
     sim.nodes[0].engine.check_invariants();
-    assert_eq!(sim.nodes[0].engine.cluster().stats().messages_received, 32);
+    assert_eq!(sim.nodes[0].engine.cluster().stats().received.total(), 32);
     assert!(sim.nodes[0].engine.job_count() > 0);
 }
 

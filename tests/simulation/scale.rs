@@ -108,7 +108,7 @@ struct Sent {
 
 impl Sent {
     fn by(sim: &Sim) -> Self {
-        let by_node = sim.nodes.iter().map(|node| node.engine.cluster().stats().messages_sent);
+        let by_node = sim.nodes.iter().map(|node| node.engine.cluster().stats().sent.total());
         Self {
             frames: sim.network.frame_count,
             bytes: sim.network.byte_count,
