@@ -470,7 +470,8 @@ fn info_counts_nodes_and_messages() {
         "cluster_state:ok\r\ncluster_known_nodes:3\r\ncluster_reachable_nodes:2\r\n\
          cluster_size:3\r\ncluster_stats_messages_sent:{}\r\n\
          cluster_stats_messages_received:{}\r\n",
-        stats.sent.total(), stats.received.total()
+        stats.sent.total(),
+        stats.received.total()
     );
     assert_eq!(sim.look(0, &[b"CLUSTER", b"INFO"]), Value::Bulk(text.into_bytes()));
 }
