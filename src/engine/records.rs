@@ -143,16 +143,32 @@ impl Engine {
 
     /// A copy that a peer sent, of a job that is not known here. The peer queues it, so here its
     /// time comes when the delay and a retry are over.
+    ///
+    /// A copy of a job that was promised before may come long after it was added: of its delay
+    /// it waits for what is left by this node's clock. That of a job that was moved counts from
+    /// now on.
     pub(super) fn describe_copy(&mut self, record: &JobRecord<'_>) -> NewJob {
         let expire_at_secs = self.now.wall.secs() + u64::from(record.expiry);
         let mut new = self.describe(record, UnixMs(expire_at_secs * 1000));
         new.flags = new.flags.without(JobFlags::DELIVERED);
         if !new.is_at_most_once() {
-            let wait_secs = u64::from(new.delay_secs) + u64::from(new.retry_secs);
+            let is_counted = record.state != JobState::WaitRepl.number()
+                && record.attributes.move_stamp().is_none();
+            let delay_secs = match is_counted {
+                true => self.delay_left_secs(&new),
+                false => u64::from(new.delay_secs),
+            };
+            let wait_secs = delay_secs + u64::from(new.retry_secs);
             new.requeue_at = self.with_jitter(self.now.mono.plus_ms(wait_secs * 1000));
             new.flags = new.flags.with(JobFlags::BROADCAST_WILLQUEUE);
         }
         new
+    }
+
+    fn delay_left_secs(&self, new: &NewJob) -> u64 {
+        let delay_secs = u64::from(new.delay_secs);
+        let left_ms = new.delay_ends_at().ms_since(self.now.wall);
+        delay_secs.min(left_ms.div_ceil(1000))
     }
 
     /// A job of the append only file.
@@ -167,7 +183,7 @@ impl Engine {
     fn describe_loaded(&mut self, record: &JobRecord<'_>) -> NewJob {
         let mut new = self.describe(record, UnixMs(u64::from(record.expiry) * 1000));
         self.jobs.sets().add(&mut new.may_have, ME);
-        let due_at = UnixMs(new.ctime / 1_000_000 + u64::from(new.delay_secs) * 1000);
+        let due_at = new.delay_ends_at();
         let is_planned = self.config.enqueue_at_load == EnqueueAtLoad::Yes;
         let was_up =
             |at| matches!(self.storage, Storage::Loading { written_at } if at < written_at);

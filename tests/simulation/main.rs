@@ -11,7 +11,8 @@
 //! what they ask of each other for long, `recorded` messages of C nodes, `attributes` what comes
 //! back that these lost; `storm` draws a whole cluster and its disasters; `scale` measures large
 //! ones; `seeds` has clusters that find
-//! themselves, `forgetting` ones that forget their dead, and `zones` copies that are spread; `urgent` has bulk work everywhere and urgent jobs anywhere; `model` compares a node with simple models, and `policies` those of queues. `digest`
+//! themselves, `forgetting` ones that forget their dead, `zones` copies that are spread, and `late` copies that
+//! come when their nodes do; `urgent` has bulk work everywhere and urgent jobs anywhere; `model` compares a node with simple models, and `policies` those of queues. `digest`
 //! compares the runs of all seeds with those of another version.
 
 mod asks;
@@ -25,6 +26,7 @@ mod durability;
 #[path = "../environment/mod.rs"]
 mod environment;
 mod forgetting;
+mod late;
 mod membership;
 mod mishaps;
 mod model;

@@ -29,7 +29,7 @@ use crate::base::ids::JobId;
 use crate::base::ordered::Ordered;
 use crate::base::ranked::Ranked;
 use crate::base::table::Ref;
-use crate::base::time::MonoMs;
+use crate::base::time::{MonoMs, UnixMs};
 use crate::base::wheel::{Links, Scheduled};
 use crate::proto::attributes::KeptAttributes;
 use crate::proto::job_record;
@@ -201,6 +201,11 @@ impl NewJob {
     /// Whether it is an at-most-once job that this node delivered in an earlier life.
     pub fn is_spent(&self) -> bool {
         self.is_at_most_once() && self.flags.contains(JobFlags::DELIVERED)
+    }
+
+    /// When its delay is over, as counted from when it was made.
+    pub fn delay_ends_at(&self) -> UnixMs {
+        UnixMs(self.ctime / 1_000_000).plus_ms(u64::from(self.delay_secs) * 1000)
     }
 
     /// Whether it was neither queued nor delivered since it was made.

@@ -1,0 +1,54 @@
+//! Copies that are made late, since their nodes were away when the job was added.
+
+use disque::engine::config::EngineConfig;
+use disque::proto::reply::Resp;
+use disque::proto::reply_reader::Value;
+
+use crate::cluster::{Checks, Sim};
+use crate::storage::{AppendOnly, Crash};
+
+fn mesh(count: u16) -> Sim {
+    let config = EngineConfig { node_timeout_ms: 1000, ..EngineConfig::default() };
+    let mut sim = Sim::new(1, count, &config, AppendOnly::Yes);
+    sim.meet_all();
+    sim
+}
+
+fn call(sim: &mut Sim, n: usize, line: &str) -> Value {
+    let client = sim.connect_client(n, Resp::V2);
+    sim.send(n, client, line.split_whitespace().map(|word| word.as_bytes().to_vec()).collect());
+    sim.run_for(20);
+    let (_, reply) = sim.take_replies(n, client).pop().expect("it is answered");
+    sim.disconnect_client(n, client);
+    reply
+}
+
+/// Whoever added the job is gone when it is due: the copy that came late is queued in time, and the
+/// delay is not served once more.
+#[test]
+fn a_late_copy_of_a_delayed_job_comes_when_the_job_is_due() {
+    for restarts in [false, true] {
+        let mut sim = mesh(3);
+        sim.crash(2, Crash::Killed);
+        sim.run_for(5000);
+        let line = "ADDJOB q body 1000 REPLICATE 3 SYNC 2 DELAY 40 TTL 70 RETRY 5";
+        assert!(matches!(call(&mut sim, 0, line), Value::Status(_)));
+        sim.run_for(30_000);
+        sim.restart(2);
+        sim.run_for(3000);
+        let short = sim.nodes[0].engine.short_of_copies_count();
+        assert_eq!(short, 0, "the copy is there");
+        for n in 0..2 {
+            sim.crash(n, Crash::Killed);
+        }
+        if restarts {
+            sim.crash(2, Crash::Killed);
+            sim.restart(2);
+        }
+        sim.run_for(2000);
+        assert_eq!(call(&mut sim, 2, "GETJOB NOHANG FROM q"), Value::NullArray, "not early");
+        sim.run_for(15_000);
+        let reply = call(&mut sim, 2, "GETJOB NOHANG FROM q");
+        assert!(matches!(reply, Value::Array(_)), "it is due: {reply:?}");
+    }
+}
