@@ -79,10 +79,10 @@ use std::collections::BTreeMap;
 
 use crate::base::ids::{ClientId, LinkId, NodeId};
 use crate::base::rng::Rng;
-use crate::base::time::{MonoMs, Now, UnixMs};
+use crate::base::time::{MonoMs, Now};
 use crate::proto::aof_record::AofRecord;
 use crate::proto::bus::{Header, Message};
-use crate::proto::nodes_conf::NodeLine;
+use crate::proto::nodes_conf::{NodeLine, Tombstone};
 use crate::proto::reply::{ReplyWriter, Resp};
 
 use ack_only::AckOnlyJobs;
@@ -265,7 +265,7 @@ impl Engine {
     }
 
     /// Takes in which nodes were forgotten as failing, at start, after the nodes.
-    pub fn load_tombstones(&mut self, now: Now, tombstones: &[(NodeId, UnixMs)]) {
+    pub fn load_tombstones(&mut self, now: Now, tombstones: &[Tombstone]) {
         self.input(now, |engine| engine.cluster.load_tombstones(now, tombstones));
     }
 

@@ -3,7 +3,7 @@
 //! ```text
 //! <id> <ip>:<port> <flag>[,<flag>...] <ping sent> <pong received> connected|disconnected
 //! vars bus-port-<id> <bus port>
-//! vars forgotten-<id> <milliseconds since 1970>
+//! vars forgotten-<id> <milliseconds since 1970> [at <ip>,<port>,<bus port>]
 //! ```
 //!
 //! A third kind names a node that was forgotten since it failed for so long, see [`append_tombstone`].
@@ -19,7 +19,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::bus::NodeFlags;
 use crate::base::ids::NodeId;
@@ -99,28 +99,52 @@ pub fn append_bus_port(out: &mut Vec<u8>, node: &NodeLine) {
     out.push(b'\n');
 }
 
-/// Appends the line of a node that was forgotten as failing, and when. Each has one of its own: C
-/// servers refuse lines over 1,023 bytes.
-pub fn append_tombstone(out: &mut Vec<u8>, id: &NodeId, at: UnixMs) {
+/// A node that was forgotten since it failed for so long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tombstone {
+    pub id: NodeId,
+    /// When it was forgotten.
+    pub at: UnixMs,
+    /// Where clients reached it then, and its bus port.
+    pub address: Option<(SocketAddr, u16)>,
+}
+
+/// Appends the line of a node that was forgotten as failing. Each has one of its own: C servers
+/// refuse lines over 1,023 bytes.
+pub fn append_tombstone(out: &mut Vec<u8>, tombstone: &Tombstone) {
     out.extend_from_slice(VARS);
     out.push(b' ');
     out.extend_from_slice(TOMBSTONE_VAR);
-    out.extend_from_slice(&id.0);
+    out.extend_from_slice(&tombstone.id.0);
     out.push(b' ');
-    number::append_u64(out, at.0);
+    number::append_u64(out, tombstone.at.0);
+    if let Some((client, bus_port)) = tombstone.address {
+        let text = format!(" at {},{},{bus_port}", client.ip(), client.port());
+        out.extend_from_slice(text.as_bytes());
+    }
     out.push(b'\n');
 }
 
 /// The nodes that were forgotten as failing, as a file that [`parse`] takes says. What is not
 /// written as it should be is passed over: it names nobody.
-pub fn parse_tombstones(text: &[u8]) -> Vec<(NodeId, UnixMs)> {
+pub fn parse_tombstones(text: &[u8]) -> Vec<Tombstone> {
     let tombstone = |line: &[u8]| {
         let mut words = vars_of(line)?.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
         let id = parse_id(words.next()?.strip_prefix(TOMBSTONE_VAR)?).ok()?;
-        Some((id, parse_time(words.next()?).ok()?))
+        let at = parse_time(words.next()?).ok()?;
+        let address = words.next().filter(|word| *word == b"at").and_then(|_| words.next());
+        Some(Tombstone { id, at, address: address.and_then(place_of) })
     };
     let lines = text.split(|&byte| byte == b'\n');
     lines.filter_map(|line| tombstone(line.strip_suffix(b"\r").unwrap_or(line))).collect()
+}
+
+/// Where a node was: `<ip>,<port>,<bus port>`.
+fn place_of(word: &[u8]) -> Option<(SocketAddr, u16)> {
+    let mut parts = std::str::from_utf8(word).ok()?.split(',');
+    let (ip, port, bus_port) = (parts.next()?, parts.next()?, parts.next()?);
+    let client = SocketAddr::new(ip.parse().ok()?, port.parse().ok()?);
+    Some((client, bus_port.parse().ok()?))
 }
 
 fn append_flags(out: &mut Vec<u8>, flags: NodeFlags) {
@@ -455,9 +479,16 @@ mod tests {
     fn tombstones_have_lines_of_their_own_that_name_no_known_node() {
         let id = NodeId([b'a'; 40]);
         let mut text = GOLDEN.to_vec();
-        append_tombstone(&mut text, &id, UnixMs(1_795_968_488_206));
+        let at = UnixMs(1_795_968_488_206);
+        let address = ["127.0.0.1:7711", "[::1]:7712"].map(|text| text.parse().ok());
+        let places = [None, address[0].map(|client| (client, 17711)), address[1].map(|at| (at, 1))];
+        let tombstones = places.map(|address| Tombstone { id, at, address });
+        tombstones.iter().for_each(|tombstone| append_tombstone(&mut text, tombstone));
         assert_eq!(parse(&text), parse(GOLDEN));
-        assert_eq!(parse_tombstones(&text), [(id, UnixMs(1_795_968_488_206))]);
+        assert_eq!(parse_tombstones(&text), tombstones);
+        let cut = format!("vars forgotten-{id} 1 at 10.0.0.1,x,2\n");
+        let expected = [Tombstone { id, at: UnixMs(1), address: None }];
+        assert_eq!(parse_tombstones(cut.as_bytes()), expected);
         let odd = b"vars forgotten-x 1\nvars forgotten- \nvars forgotten\nvarsforgotten-a 1\n";
         assert_eq!(parse_tombstones(odd), []);
         assert_eq!(parse_tombstones(GOLDEN), []);

@@ -10,10 +10,10 @@ use std::path::Path;
 use super::Server;
 use crate::base::ids::NodeId;
 use crate::base::reason::reason;
-use crate::base::time::{MonoMs, UnixMs};
+use crate::base::time::MonoMs;
 use crate::engine::command::Call;
 use crate::proto::bus::NodeFlags;
-use crate::proto::nodes_conf::{self, NodeLine};
+use crate::proto::nodes_conf::{self, NodeLine, Tombstone};
 use crate::store::nodes_file::{NodesFile, NodesFileError};
 
 /// How long after a failed save the next is tried, in ms.
@@ -23,7 +23,7 @@ const SAVE_AGAIN_MS: u64 = 1000;
 pub struct NodesRead {
     pub lines: Vec<NodeLine>,
     /// Nodes that were forgotten as failing, and when.
-    pub tombstones: Vec<(NodeId, UnixMs)>,
+    pub tombstones: Vec<Tombstone>,
 }
 
 /// The file, and whether it is behind.

@@ -3,19 +3,27 @@
 //! A node that a majority has called failing for so long is forgotten by each node that has seen a
 //! majority all that time; both are counted from when this process saw it. So a minority forgets
 //! nobody, however long it is cut off; of four nodes of which two are dead neither side is a
-//! majority, and nobody is forgotten.
+//! majority, and nobody is forgotten. Those that were forgotten within the last hour count for the
+//! whole: else two sides could forget each other, one after the other, where the cut between them
+//! moves.
 //!
 //! A *tombstone* stays. What others say of it does not bring the node back: its own PING or MEET
-//! does, or its answer where others find it well again. Until then it is one of the holders of jobs, as files and messages name it,
-//! and counts as one that has not confirmed: jobs that were acknowledged while it was away are not
-//! collected before it was told, else they would come back with it. CLUSTER FORGET leaves no
+//! does, or its answer: those that were forgotten are tried, one every ten seconds, at their last
+//! address, since two nodes may have forgotten each other. Until then it is one of the holders of
+//! jobs, as files and messages name it, and counts as one that has not confirmed: jobs that were
+//! acknowledged while it was away are not collected before it was told, else they would come back
+//! with it. CLUSTER FORGET leaves no
 //! tombstone, and takes away one that is there: an operator says that the node is gone for good.
+
+use core::ops::Bound;
 
 use crate::base::ids::NodeId;
 use crate::base::time::{MonoMs, Now, UnixMs};
 use crate::engine::node_set::NodeRef;
 use crate::proto::bus::NodeFlags;
+use crate::proto::nodes_conf::Tombstone;
 
+use super::handshake::Reason;
 use super::nodes::{Address, Node};
 use super::{Cluster, Context, Event};
 
@@ -23,13 +31,49 @@ use super::{Cluster, Context, Event};
 const TOMBSTONES_MAX: usize = 10_000;
 /// How long one stays, in ms.
 const TOMBSTONE_MS: u64 = 30 * 24 * 3600 * 1000;
+/// For so long its node counts where a majority is asked for, in ms.
+const MISSED_MS: u64 = 3600 * 1000;
+/// One of the forgotten nodes is tried this often, in ms.
+const TRY_PERIOD_MS: u64 = 10_000;
+
+/// Whether this node sees a majority, and which of the forgotten nodes it tries.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    /// Since when it has seen a majority.
+    majority_since: Option<MonoMs>,
+    /// The forgotten node that was tried last, and when the next one is.
+    tried: Option<NodeId>,
+    try_at: Option<MonoMs>,
+}
 
 impl Cluster {
     /// Whether this node sees a majority, and since when; in each tick.
-    pub(super) fn watch_majority(&mut self, now: MonoMs) {
+    pub(super) fn watch_majority(&mut self, now: Now) {
         let answers = self.others.iter().filter(|node| !self.node(**node).is_failing()).count();
-        let is_majority = answers + 1 > self.size() / 2;
-        self.majority_since = if is_majority { self.majority_since.or(Some(now)) } else { None };
+        let is_missed = |at: &&UnixMs| now.wall.0.abs_diff(at.0) < MISSED_MS;
+        let missed = self.tombstones.values().filter(is_missed).count();
+        let is_majority = answers + 1 > (self.size() + missed) / 2;
+        let since = self.watch.majority_since;
+        self.watch.majority_since = is_majority.then(|| since.unwrap_or(now.mono));
+    }
+
+    /// Tries the next one of the forgotten nodes, where it was: whoever answers under its ID is back.
+    pub(super) fn try_forgotten(&mut self, cx: &mut Context<'_>) {
+        let now = cx.now.mono;
+        if self.tombstones.is_empty() || self.watch.try_at.is_some_and(|at| now < at) {
+            return;
+        }
+        self.watch.try_at = Some(now.plus_ms(TRY_PERIOD_MS));
+        self.tombstones.retain(|_, since| cx.now.wall.ms_since(*since) < TOMBSTONE_MS);
+        let after = self.watch.tried.map_or(Bound::Unbounded, Bound::Excluded);
+        let next = self.tombstones.range((after, Bound::Unbounded)).next();
+        self.watch.tried = next.or(self.tombstones.first_key_value()).map(|(id, _)| *id);
+        if let Some(id) = self.watch.tried
+            && let Some(node) = self.forgotten.get(&id)
+            && let Some(address) = self.node(*node).contact.address
+        {
+            self.begin_handshake(cx, Reason::Gossip(id), address);
+        }
     }
 
     /// Forgets a node that has been failing for so long.
@@ -41,7 +85,7 @@ impl Cluster {
         }
         let failing_since = *self.node_mut(node).failing_since.get_or_insert(now);
         let after_ms = self.forget_after_secs.saturating_mul(1000);
-        let (Some(majority_since), 1..) = (self.majority_since, after_ms) else { return };
+        let (Some(majority_since), 1..) = (self.watch.majority_since, after_ms) else { return };
         if now.ms_since(failing_since.max(majority_since)) < after_ms {
             return;
         }
@@ -63,7 +107,8 @@ impl Cluster {
     }
 
     /// Takes in a tombstone of nodes.conf, before the jobs that may name the node.
-    pub(super) fn load_tombstone(&mut self, now: Now, id: NodeId, at: UnixMs) {
+    pub(super) fn load_tombstone(&mut self, now: Now, tombstone: &Tombstone) {
+        let Tombstone { id, at, address } = *tombstone;
         if now.wall.ms_since(at) >= TOMBSTONE_MS
             || self.find(&id).is_some()
             || self.tombstones.len() >= TOMBSTONES_MAX
@@ -72,15 +117,22 @@ impl Cluster {
         }
         if !self.forgotten.contains_key(&id) {
             let Ok(place) = u16::try_from(self.nodes.len()) else { return };
-            self.nodes.push(Node::forgotten(id));
+            let mut node = Node::forgotten(id);
+            node.contact.address = address
+                .and_then(|(client, bus_port)| Address::new(client.ip(), client.port(), Some(bus_port)));
+            self.nodes.push(node);
             self.forgotten.insert(id, NodeRef(place));
         }
         self.tombstones.insert(id, at);
     }
 
     /// The tombstones, for nodes.conf.
-    pub(super) fn tombstones(&self) -> impl Iterator<Item = (NodeId, UnixMs)> {
-        self.tombstones.iter().map(|(id, at)| (*id, *at))
+    pub(super) fn tombstones(&self) -> impl Iterator<Item = Tombstone> {
+        self.tombstones.iter().map(|(id, at)| {
+            let node = self.forgotten.get(id).map(|node| self.node(*node));
+            let address = node.and_then(|node| node.contact.address);
+            Tombstone { id: *id, at: *at, address: address.map(|at| (at.client(), at.bus_port)) }
+        })
     }
 
     pub(super) fn has_tombstone(&self, id: &NodeId) -> bool {

@@ -6,7 +6,7 @@ use crate::base::ids::{LinkId, NodeId};
 use crate::base::time::{MonoMs, Now, UnixMs};
 use crate::engine::node_set::{ME, NodeRef};
 use crate::proto::bus::{Abilities, NodeFlags};
-use crate::proto::nodes_conf::{self, LinkState, NodeLine};
+use crate::proto::nodes_conf::{self, LinkState, NodeLine, Tombstone};
 
 use super::Cluster;
 use super::node_info::KnownInfo;
@@ -129,16 +129,16 @@ impl Cluster {
             nodes_conf::append_line(&mut text, &line);
             nodes_conf::append_bus_port(&mut text, &line);
         }
-        for (id, at) in self.tombstones() {
-            nodes_conf::append_tombstone(&mut text, &id, at);
+        for tombstone in self.tombstones() {
+            nodes_conf::append_tombstone(&mut text, &tombstone);
         }
         text
     }
 
     /// Takes in the tombstones of nodes.conf, at start, before the jobs.
-    pub fn load_tombstones(&mut self, now: Now, tombstones: &[(NodeId, UnixMs)]) {
-        for (id, at) in tombstones {
-            self.load_tombstone(now, *id, *at);
+    pub fn load_tombstones(&mut self, now: Now, tombstones: &[Tombstone]) {
+        for tombstone in tombstones {
+            self.load_tombstone(now, tombstone);
         }
     }
 

@@ -58,7 +58,7 @@
 //! | leaving | with the node's next heartbeat that says otherwise |
 //! | reported as failing | when the reporter says otherwise, or after two node timeouts |
 //! | forgotten | with CLUSTER MEET or a MEET of the node; by gossip after a minute |
-//! | forgotten as failing | with CLUSTER MEET, a PING or MEET of the node, or its answer when others find it well |
+//! | forgotten as failing | with CLUSTER MEET, a PING or MEET of the node, or its answer: it is tried now and then |
 //!
 //! Invariants: every node of the table is either known or forgotten; `others` and
 //! `reachable` are known nodes without this one; every link and every connect under
@@ -94,6 +94,7 @@ use super::config::{Announce, EngineConfig};
 use super::node_set::{ME, NodeRef};
 use super::outbox::{ConnectToken, Outbox};
 use allowance::{Allowance, Damped};
+use forgetting::Watch;
 pub use handshake::Begun;
 use handshake::Handshake;
 pub use links::LinkEnds;
@@ -198,8 +199,7 @@ pub struct Cluster {
     own_info: OwnInfo,
     /// Nodes that were forgotten as failing, and when.
     tombstones: BTreeMap<NodeId, UnixMs>,
-    /// Since when this node has seen a majority.
-    majority_since: Option<MonoMs>,
+    watch: Watch,
     /// 0: never.
     forget_after_secs: u64,
     cluster_name: Option<ClusterNameHash>,
@@ -239,7 +239,7 @@ impl Cluster {
             memory: Abilities::NONE,
             own_info: OwnInfo::default(),
             tombstones: BTreeMap::new(),
-            majority_since: None,
+            watch: Watch::default(),
             forget_after_secs: 0,
             cluster_name: None,
             name_warnings: Allowance::new(1, TWIN_WARNING_PERIOD_MS),
@@ -266,7 +266,8 @@ impl Cluster {
         self.advance_handshakes(cx, &mut budget);
         self.ping_somebody(cx);
         self.connect_nodes(cx, &mut budget);
-        self.watch_majority(cx.now.mono);
+        self.watch_majority(cx.now);
+        self.try_forgotten(cx);
         self.check_nodes(cx);
         self.check_my_ip(cx.now.mono);
         self.spread_info(cx);
