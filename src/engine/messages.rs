@@ -75,8 +75,10 @@ impl Engine {
 
     /// A message other than a heartbeat, from a node that is known.
     fn message_of_node(&mut self, from: NodeRef, flags: MessageFlags, message: &Message<'_>) {
-        // Until its jobs are loaded this node would answer wrongly; senders will ask again.
-        if self.storage.is_loading() && !matches!(message, Message::Fail(_)) {
+        // Until its jobs are loaded this node would answer wrongly; senders will ask again. What is
+        // said of nodes is not said again.
+        let is_about_nodes = matches!(message, Message::Fail(_) | Message::NodeInfo(_));
+        if self.storage.is_loading() && !is_about_nodes {
             return;
         }
         match message {

@@ -350,6 +350,7 @@ mod tests {
     use crate::engine::delivery::Taker;
     use crate::engine::policy::{Policies, PolicyLine};
     use crate::proto::bus::{Header, Message, MessageFlags, NodeFlags};
+    use crate::proto::node_info::NodeInfo;
     use crate::proto::nodes_conf::{LinkState, NodeLine};
     use crate::proto::reply::Resp;
     use crate::proto::request::OwnedArgs;
@@ -473,8 +474,8 @@ mod tests {
 
     const PEER: NodeId = NodeId([b'b'; 40]);
 
-    /// A copy of a job comes from a peer; returns whether it is taken and confirmed.
-    fn takes_copy(node: &mut Node) -> bool {
+    /// A message comes from a peer, which becomes known by that.
+    fn hear(node: &mut Node, message: &Message<'_>) {
         let address = IpAddr::from([127, 0, 0, 1]);
         let peer = NodeLine {
             id: PEER,
@@ -487,9 +488,6 @@ mod tests {
             unusual_bus_port: None,
         };
         node.engine.load_nodes(node.now, &[peer]);
-        let Ok(Some((_, AofRecord::LoadJob(record)))) = aof_record::next(GOLDEN) else {
-            panic!("it begins with a job")
-        };
         let header = Header {
             sender: PEER,
             ip: None,
@@ -501,8 +499,27 @@ mod tests {
         };
         let ends = LinkEnds { local: address, peer: address };
         let link = LinkId { slot: 1, generation: 1 };
-        node.engine.bus_message(node.now, link, ends, &header, &Message::ReplJob(record));
+        node.engine.bus_message(node.now, link, ends, &header, message);
+    }
+
+    /// A copy of a job comes from a peer; returns whether it is taken and confirmed.
+    fn takes_copy(node: &mut Node) -> bool {
+        let Ok(Some((_, AofRecord::LoadJob(record)))) = aof_record::next(GOLDEN) else {
+            panic!("it begins with a job")
+        };
+        hear(node, &Message::ReplJob(record));
         node.engine.job_count() == 1
+    }
+
+    #[test]
+    fn what_nodes_say_of_themselves_is_heard_while_jobs_are_loaded() {
+        let mut node = Node::new();
+        node.engine.set_storage(node.now, Storage::Loading { written_at: UnixMs(0) });
+        let info = NodeInfo { zone: "north", ..NodeInfo::default() };
+        hear(&mut node, &Message::NodeInfo(info));
+        let zones: Vec<String> =
+            node.engine.cluster.peers(node.now.mono).map(|peer| peer.zone).collect();
+        assert_eq!(zones, ["north"]);
     }
 
     #[test]
