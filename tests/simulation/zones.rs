@@ -141,6 +141,26 @@ fn c_nodes_count_for_copies_and_for_no_zone() {
     }
 }
 
+/// Who was forgotten and comes back is told what the others are.
+#[test]
+fn a_node_that_comes_back_learns_all_zones() {
+    let mut sim = zoned(7);
+    for n in 0..6 {
+        let now = sim.now(n);
+        let engine = &mut sim.nodes[n].engine;
+        let config = EngineConfig { forget_after_secs: 3, ..engine.config().clone() };
+        engine.set_config(now, config);
+    }
+    sim.crash(5, Crash::Killed);
+    sim.run_for(NODE_TIMEOUT_MS * 3 + 5000);
+    assert_eq!(sim.nodes[0].engine.cluster().size(), 5);
+    sim.restart(5);
+    sim.run_for(5000);
+    assert!(sim.is_whole());
+    let reply = add(&mut sim, 5, "REPLICATE 3 ZONES 3");
+    assert!(matches!(reply, Value::Status(_)), "it knows three zones: {reply:?}");
+}
+
 #[test]
 fn a_full_node_is_not_the_first_that_clients_are_sent_to() {
     let mut sim = zoned(4);

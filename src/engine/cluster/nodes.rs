@@ -396,7 +396,11 @@ impl Cluster {
         self.index.remove(&id);
         self.forgotten.insert(id, node);
         self.set_flags(node, NodeFlags::DELETED);
-        self.node_mut(node).reports.clear();
+        let node = self.node_mut(node);
+        node.reports.clear();
+        // Should it come back, it says what it is, and is told what this one is.
+        node.abilities = None;
+        node.info = KnownInfo::default();
     }
 
     pub(super) fn rename_me(&mut self, id: NodeId) {
