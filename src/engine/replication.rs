@@ -31,6 +31,7 @@ use crate::proto::job_record::JobRecord;
 
 use super::Engine;
 use super::blocked::Wait;
+use super::cluster::WantedHolder;
 use super::command::Call;
 use super::jobs::{CopyWait, JobFlags, JobRef, Knows, Nack, NewJob};
 use super::node_set::{ME, NodeRef};
@@ -110,15 +111,20 @@ impl Engine {
         added
     }
 
-    /// The same where nodes are in zones: spread over these.
+    /// The same where nodes are in zones: spread over these. While a producer waits for copies in
+    /// more of them than were asked, nodes that are in none come last.
     fn add_holders_by_zone(&mut self, r: JobRef, count: usize) -> usize {
         let has_attributes = self.jobs[r].flags().contains(JobFlags::HAD_ATTRIBUTES);
-        let wanted = if has_attributes { Abilities::ATTRIBUTES } else { Abilities::NONE };
+        let abilities = if has_attributes { Abilities::ATTRIBUTES } else { Abilities::NONE };
+        let zones = self.jobs.copy_wait(r).map_or(0, |wait| usize::from(wait.zones));
         let mut added = 0;
-        while added < count
-            && let Some(node) =
-                self.cluster.draw_by_zone(&mut self.rng, self.jobs.may_have(r), wanted)
-        {
+        while added < count {
+            let may_have = self.jobs.may_have(r);
+            let in_zone = self.cluster.count_zones(may_have.iter().copied()) < zones;
+            let wanted = WantedHolder { abilities, in_zone };
+            let Some(node) = self.cluster.draw_by_zone(&mut self.rng, may_have, wanted) else {
+                break;
+            };
             self.jobs.add_may_have(r, node);
             added += 1;
         }
@@ -191,6 +197,11 @@ impl Engine {
     /// The producer still waits: one more node is asked, and when all were, this one takes the
     /// job after all.
     pub(super) fn replicate_again(&mut self, r: JobRef) {
+        if self.has_enough_copies(r) && self.has_enough_zones(r) {
+            // A zone became known after its copy was confirmed.
+            self.replication_achieved(r);
+            return;
+        }
         let ask_at = self.next_target_at(self.jobs[r].body.len());
         self.jobs.set_next_target_at(r, ask_at);
         // One holder is all that an at-most-once job may have: that one is asked again.
@@ -229,6 +240,17 @@ impl Engine {
             None if self.jobs.has_no_shortages() => {}
             None => self.note_late_copy(r, from),
         }
+    }
+
+    fn has_enough_copies(&self, r: JobRef) -> bool {
+        let is_enough = |wait: &CopyWait| wait.copies.len() >= usize::from(wait.wanted);
+        self.jobs.copy_wait(r).is_some_and(is_enough)
+    }
+
+    /// Of so many zones that a job is to be in, those for which a copy here does not do.
+    pub(super) fn zones_elsewhere(&self, zones: u16, is_external: bool) -> usize {
+        let here = self.cluster.count_zones((!is_external).then_some(ME).into_iter());
+        usize::from(zones).saturating_sub(here)
     }
 
     fn has_enough_zones(&self, r: JobRef) -> bool {

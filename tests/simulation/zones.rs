@@ -161,6 +161,38 @@ fn a_node_that_comes_back_learns_all_zones() {
     assert!(matches!(reply, Value::Status(_)), "it knows three zones: {reply:?}");
 }
 
+/// A node that is in no zone keeps a copy that counts for none: there are more copies then.
+#[test]
+fn a_node_in_no_zone_promises_zones_by_the_others() {
+    let mut sim = zoned(5);
+    for n in 0..2 {
+        set_zone(&mut sim, n, "");
+    }
+    sim.run_for(100);
+    for options in ["REPLICATE 1 ZONES 1", "REPLICATE 2 ZONES 2", "REPLICATE 2 ZONES 1 SYNC 1"] {
+        for delay in ["", " DELAY 1"] {
+            let asked_at = sim.now_ms;
+            let reply = add(&mut sim, 0, &format!("{options}{delay}"));
+            let Value::Status(id) = reply else { panic!("{options}: {reply:?}") };
+            assert!(sim.now_ms - asked_at < 40, "{options}: nobody waits for the second try");
+            let copies = sim.survey();
+            let of_ours: Vec<String> = copies[&id].iter().map(|copy| copy.node_id.clone()).collect();
+            let mut zones = zones_of(&sim, &of_ours);
+            zones.retain(|zone| *zone > 0);
+            zones.dedup();
+            let wanted = if options.contains("ZONES 2") { 2 } else { 1 };
+            assert!(zones.len() >= wanted, "{options}: {zones:?}");
+        }
+    }
+    let text = "NOREPL Not enough reachable zones for the requested replication level";
+    let refused = Value::Error(text.into());
+    assert_eq!(add(&mut sim, 0, "REPLICATE 1 ZONES 1 RETRY 0"), refused, "it is there alone");
+    assert!(matches!(add(&mut sim, 2, "REPLICATE 1 ZONES 1 RETRY 0"), Value::Status(_)));
+    let asked_at = sim.now_ms;
+    assert!(matches!(add(&mut sim, 2, "REPLICATE 1 ZONES 1 DELAY 1"), Value::Status(_)));
+    assert!(sim.now_ms - asked_at <= 20, "it is where it is to be at once");
+}
+
 #[test]
 fn a_full_node_is_not_the_first_that_clients_are_sent_to() {
     let mut sim = zoned(4);

@@ -103,6 +103,7 @@ use node_info::OwnInfo;
 pub use node_info::{KnownInfo, NodeLoad, ZoneRef};
 use nodes::Node;
 pub use operator::{Forgotten, Leaving, Reset};
+pub use placement::WantedHolder;
 
 /// What the cluster is handed with each input, beside the input itself.
 pub struct Context<'a> {

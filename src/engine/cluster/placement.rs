@@ -14,21 +14,32 @@ use crate::proto::bus::Abilities;
 use super::Cluster;
 use super::node_info::ZoneRef;
 
+/// Which nodes come first when the next holder of a job is drawn.
+#[derive(Clone, Copy, Debug)]
+pub struct WantedHolder {
+    pub abilities: Abilities,
+    /// It should be in some zone, whichever.
+    pub in_zone: bool,
+}
+
 impl Cluster {
     /// Draws a node for the next copy of a job that these may have already. Of those that are left,
-    /// the ones with the abilities come first, then those with free memory.
+    /// the ones in a zone come first, if that is wanted, then those with the abilities, then those
+    /// with free memory.
     pub fn draw_by_zone(
         &self,
         rng: &mut Rng,
         may_have: &[NodeRef],
-        wanted: Abilities,
+        wanted: WantedHolder,
     ) -> Option<NodeRef> {
         let mut copies: BTreeMap<ZoneRef, usize> = BTreeMap::new();
         may_have.iter().for_each(|node| *copies.entry(self.zone(*node)).or_default() += 1);
         let rank = |node: NodeRef| {
             let zone = self.zone(node);
-            let lacks = !self.may_be_able(node, wanted);
-            (lacks, self.is_short_of_memory(node), copies.get(&zone).copied().unwrap_or(0))
+            let is_nowhere = wanted.in_zone && zone == ZoneRef::NONE;
+            let lacks = !self.may_be_able(node, wanted.abilities);
+            let copies = copies.get(&zone).copied().unwrap_or(0);
+            (is_nowhere, lacks, self.is_short_of_memory(node), copies)
         };
         let candidates = self.reachable.iter().copied();
         let mut best = None;

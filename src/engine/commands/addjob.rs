@@ -77,15 +77,22 @@ pub fn addjob(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     let may_have = if is_external { NodeSet::default() } else { NodeSet::me() };
     let new = describe(engine, &request, queue, may_have);
     let id = new.id;
-    if copies_elsewhere == 0 && request.delay_secs == 0 && !goes_on {
+    let zones_elsewhere = match request.zones {
+        0 => 0,
+        zones => engine.zones_elsewhere(zones, is_external),
+    };
+    let waits = copies_elsewhere > 0 || zones_elsewhere > 0;
+    if !waits && request.delay_secs == 0 && !goes_on {
         let r = engine.register_queued(new, || Event::Added(call.client));
         engine.log_loadjob(r);
-    } else if (copies_elsewhere > 0 || request.zones > 0) && request.copies == Copies::Awaited {
+    } else if waits && request.copies == Copies::Awaited {
         // Who keeps no copy leaves the further ones to a node that does.
         let asked = match is_external {
             true => copies_elsewhere,
             false => usize::from(request.repl) - 1,
         };
+        // A copy here that is in no zone is one more.
+        let asked = asked.max(zones_elsewhere);
         let copies = WantedCopies { wanted: request.sync, zones: request.zones, asked };
         engine.await_copies(call, new, copies, request.deadline);
         return Ok(Outcome::Blocked);
@@ -245,9 +252,11 @@ fn check(
 ) -> Result<(), CommandError> {
     let is_external = copies_elsewhere == usize::from(request.sync);
     if request.zones > 0 {
+        // An at-most-once job that is kept here is nowhere else.
+        let stays = !is_external && request.retry_secs == 0;
+        let takers = engine.cluster.takers().filter(|_| !stays);
         let me = (!is_external).then_some(ME);
-        let zones = engine.cluster.count_zones(engine.cluster.takers().chain(me));
-        if usize::from(request.zones) > zones {
+        if usize::from(request.zones) > engine.cluster.count_zones(takers.chain(me)) {
             return Err(CommandError::NotEnoughZones);
         }
     }
