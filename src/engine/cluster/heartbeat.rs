@@ -87,8 +87,9 @@ impl Cluster {
         let sender = self.find(&header.sender);
         let is_meet = kind == GossipKind::Meet;
         // Who sends MEET was given this address, or has it from somebody who was. Differs from
-        // C, where it may change with each MEET.
-        if is_meet || self.my_ip.is_none() {
+        // C, where it may change with each MEET. This node itself, which may be one of its seeds,
+        // has ways to itself that others have not.
+        if (is_meet || self.my_ip.is_none()) && sender != Some(ME) {
             if self.my_ip == Some(ends.local) {
                 self.new_ip.confirm();
             } else if let Some(ip) = self.new_ip.offer(cx.now.mono, ends.local) {
@@ -109,7 +110,8 @@ impl Cluster {
         {
             self.meet_again(cx, header.sender, ends.peer, address);
         }
-        if sender == Some(ME) {
+        // A MEET may be this node's own, by way of one of its seeds.
+        if sender == Some(ME) && !(is_meet && self.meets_seeds()) {
             self.warn_of_twin(cx.now.mono, ends, header);
         }
         self.send_gossip(cx, link, GossipKind::Pong, sender);

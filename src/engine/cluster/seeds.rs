@@ -44,6 +44,11 @@ impl Cluster {
         Some(self.begin_handshake(cx, Reason::Seed, address))
     }
 
+    /// Whether a seed was met whose answer has yet to come.
+    pub(super) fn meets_seeds(&self) -> bool {
+        self.handshakes.values().any(|handshake| handshake.reason == Reason::Seed)
+    }
+
     /// At the address of a seed is a node that was known, or this one.
     pub(super) fn note_seed_owner(&mut self, at: SocketAddr, id: NodeId) {
         if self.find(&id) == Some(ME) {

@@ -325,6 +325,21 @@ fn unknown_nodes_are_answered_and_change_nothing() {
 }
 
 #[test]
+fn a_node_that_meets_itself_learns_no_address_of_its_own() {
+    let mut machine = Machine::knowing(1);
+    machine.receive((FOREIGN_LINK, ip(1)), GossipKind::Ping, id(1), &[]);
+    let my_ip = |machine: &Machine| machine.cluster.my_address(machine.now).0;
+    assert_eq!(my_ip(&machine), Some(ip(0)));
+    let loopback = IpAddr::from([127, 0, 1, 1]);
+    let ends = LinkEnds { local: loopback, peer: loopback };
+    machine.receive_frame((FOREIGN_LINK, ends), GossipKind::Meet, header_of(id(0)), &[]);
+    machine.pass(10_000);
+    assert_eq!(my_ip(&machine), Some(ip(0)), "others cannot reach it there");
+    machine.receive((FOREIGN_LINK, ip(1)), GossipKind::Meet, id(1), &[]);
+    assert_eq!(my_ip(&machine), Some(ip(0)));
+}
+
+#[test]
 fn the_gossip_of_a_meet_from_an_unknown_node_adds_nobody_but_its_sender() {
     let mut machine = Machine::knowing(0);
     let friend = entry(id(21), ip(21), NodeFlags::default());
