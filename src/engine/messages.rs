@@ -116,7 +116,7 @@ impl Engine {
             Message::Query(query) => self.on_query(from, query),
             Message::Answer(answer) => self.on_answer(from, answer),
             Message::Moved(moved) => self.on_moved(from, moved),
-            Message::NodeInfo(info) => self.cluster.note_node_info(from, info),
+            Message::NodeInfo(info) => self.cluster.note_node_info(self.now, from, info),
             Message::Fail(about) => self.on_fail(from, *about),
             Message::Ping(_) | Message::Pong(_) | Message::Meet(_) => {}
         }

@@ -7,6 +7,7 @@
 //! 3  version of the server
 //! 4  share of maxmemory in use, a byte of percent
 //! 5  share of its time that the loop is at work, a byte of percent
+//! 6  nodes that it forgot as failing: of each the ID, and u64 when, in ms since 1970
 //! ```
 //!
 //! What is empty or not known is left out; tags that are not known are skipped. Texts have at most
@@ -14,9 +15,13 @@
 //! in replies and logs.
 
 use super::reader::{DecodeError, Reader};
+use crate::base::ids::NodeId;
+use crate::base::time::UnixMs;
 
 /// Longest name of a cluster and longest version, in bytes.
 pub const NODE_INFO_TEXT_MAX: usize = 64;
+/// Most forgotten nodes that one message names: who does not know its sender takes no long ones.
+pub const FORGOTTEN_MAX: usize = 200;
 /// Longest name of a zone, in bytes.
 pub const ZONE_MAX: usize = 32;
 
@@ -25,6 +30,8 @@ const ZONE: u8 = 2;
 const VERSION: u8 = 3;
 const MEMORY: u8 = 4;
 const LOOP: u8 = 5;
+const FORGOTTEN: u8 = 6;
+const FORGOTTEN_LEN: usize = 48;
 
 /// What a node says of itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,6 +44,34 @@ pub struct NodeInfo<'a> {
     /// `None` without a limit.
     pub memory_percent: Option<u8>,
     pub loop_percent: Option<u8>,
+    pub forgotten: ForgottenNodes<'a>,
+}
+
+/// Nodes that were forgotten as failing, and when, as they stand in a message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ForgottenNodes<'a>(&'a [u8]);
+
+impl<'a> ForgottenNodes<'a> {
+    /// Those that were written by [`ForgottenNodes::append`].
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// Appends one, to be read by [`ForgottenNodes::iter`].
+    pub fn append(bytes: &mut Vec<u8>, id: &NodeId, at: UnixMs) {
+        bytes.extend_from_slice(&id.0);
+        bytes.extend_from_slice(&at.0.to_be_bytes());
+    }
+
+    /// Each of them; who has no right ID is left out.
+    pub fn iter(self) -> impl Iterator<Item = (NodeId, UnixMs)> {
+        self.0.chunks_exact(FORGOTTEN_LEN).take(FORGOTTEN_MAX).filter_map(|entry| {
+            let mut reader = Reader::new(entry);
+            let id = reader.node_id().ok()?;
+            let is_valid = id.0.iter().all(u8::is_ascii_alphanumeric);
+            is_valid.then_some((id, UnixMs(reader.u64_be().ok()?)))
+        })
+    }
 }
 
 impl<'a> NodeInfo<'a> {
@@ -53,6 +88,7 @@ impl<'a> NodeInfo<'a> {
                 VERSION => info.version = text_of(bytes, NODE_INFO_TEXT_MAX),
                 MEMORY => info.memory_percent = percent_of(bytes),
                 LOOP => info.loop_percent = percent_of(bytes),
+                FORGOTTEN => info.forgotten = ForgottenNodes(bytes),
                 _ => {}
             }
         }
@@ -74,6 +110,7 @@ impl<'a> NodeInfo<'a> {
         push(VERSION, text_of(self.version.as_bytes(), NODE_INFO_TEXT_MAX).as_bytes());
         push(MEMORY, self.memory_percent.as_slice());
         push(LOOP, self.loop_percent.as_slice());
+        push(FORGOTTEN, self.forgotten.0);
         body
     }
 }
@@ -94,7 +131,6 @@ fn percent_of(bytes: &[u8]) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::ids::NodeId;
     use crate::proto::bus::{self, HEADER_LEN, Header, Message, MessageFlags, NodeFlags};
 
     fn header() -> Header {
@@ -112,12 +148,19 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_and_unknown_tags_are_skipped() {
+        let nodes = [1, 2].map(|n| (NodeId::from_random([n; 20]), UnixMs(u64::from(n))));
+        let mut forgotten = Vec::new();
+        nodes.iter().for_each(|(id, at)| ForgottenNodes::append(&mut forgotten, id, *at));
+        assert!(ForgottenNodes(&forgotten).iter().eq(nodes));
+        forgotten[0] = b' ';
+        assert!(ForgottenNodes(&forgotten).iter().eq([nodes[1]]));
         let info = NodeInfo {
             cluster_name: "prod",
             zone: "eu-1a",
             version: "0.2.0",
             memory_percent: Some(76),
             loop_percent: None,
+            forgotten: ForgottenNodes(&forgotten),
         };
         let mut frame = Vec::new();
         bus::encode(&mut frame, &header(), &Message::NodeInfo(info));

@@ -225,6 +225,37 @@ fn who_was_forgotten_is_found_after_a_restart() {
 }
 
 #[test]
+fn an_ack_at_a_node_that_joined_after_a_death_waits_for_the_dead_one() {
+    let mut sim = mesh(10, 4);
+    // Node 3 is new: the others do not know it yet.
+    let new = sim.nodes[3].engine.cluster().my_id().to_string();
+    assert_eq!(call(&mut sim, 3, "CLUSTER RESET"), Value::Status("OK".into()));
+    for n in 0..3 {
+        call(&mut sim, n, &format!("CLUSTER FORGET {new}"));
+    }
+    let Value::Status(id) = call(&mut sim, 2, "ADDJOB q body 1000 REPLICATE 1 RETRY 5") else {
+        panic!("a job is taken")
+    };
+    let id = String::from_utf8(id).expect("IDs are text");
+    sim.crash(2, Crash::Killed);
+    sim.run_for(FORGET_AFTER_MS + SLACK_MS);
+    assert_eq!(sizes(&sim)[..2], [2, 2]);
+    let at = sim.nodes[0].ip;
+    assert_eq!(call(&mut sim, 3, &format!("CLUSTER MEET {at} 7711")), Value::Status("OK".into()));
+    sim.run_for(SLACK_MS);
+    assert_eq!(size(&sim, 3), 3);
+    assert_eq!(call(&mut sim, 3, &format!("ACKJOB {id}")), Value::Integer(0));
+    sim.run_for(60_000);
+    sim.restart(2);
+    wait_until_whole(&mut sim, SLACK_MS);
+    for _ in 0..3 {
+        sim.run_for(10_000);
+        let reply = call(&mut sim, 2, "GETJOB NOHANG FROM q");
+        assert_eq!(reply, Value::NullArray, "it was acknowledged");
+    }
+}
+
+#[test]
 fn whatever_falls_apart_is_whole_in_the_end() {
     for seed in 0..20 {
         let mut rng = Rng::from_seed(seed_bytes(seed, 0xf0));

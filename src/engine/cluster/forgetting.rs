@@ -12,7 +12,8 @@
 //! address, since two nodes may have forgotten each other. Until then it is one of the holders of
 //! jobs, as files and messages name it, and counts as one that has not confirmed: jobs that were
 //! acknowledged while it was away are not collected before it was told, else they would come back
-//! with it. CLUSTER FORGET leaves no
+//! with it. So nodes tell each other of those that they forgot: an ack may come to a node that has
+//! joined since. CLUSTER FORGET leaves no
 //! tombstone, and takes away one that is there: an operator says that the node is gone for good.
 
 use core::ops::Bound;
@@ -21,6 +22,7 @@ use crate::base::ids::NodeId;
 use crate::base::time::{MonoMs, Now, UnixMs};
 use crate::engine::node_set::NodeRef;
 use crate::proto::bus::NodeFlags;
+use crate::proto::node_info::{FORGOTTEN_MAX, ForgottenNodes};
 use crate::proto::nodes_conf::Tombstone;
 
 use super::handshake::Reason;
@@ -104,11 +106,37 @@ impl Cluster {
             oldest.map(|id| self.tombstones.remove(&id));
         }
         self.tombstones.insert(id, at);
+        self.own_info.is_unsent = true;
     }
 
-    /// Takes in a tombstone of nodes.conf, before the jobs that may name the node.
+    /// Another node forgot one as failing, which is not known here; an operator who took away the
+    /// tombstone here is about to do so there.
+    pub(super) fn take_over_tombstone(&mut self, now: Now, id: NodeId, at: UnixMs) {
+        let has_room = self.forgotten.len() < TOMBSTONES_MAX;
+        if has_room && !self.has_tombstone(&id) && !self.is_blacklisted(now.mono, &id) {
+            self.load_tombstone(now, &Tombstone { id, at, address: None });
+            self.save_soon();
+        }
+    }
+
+    /// The tombstones of the last nodes that were forgotten, as NODE_INFO has them.
+    pub(super) fn forgotten_lately(&self) -> Vec<u8> {
+        let mut latest: Vec<(UnixMs, &NodeId)> =
+            self.tombstones.iter().map(|(id, at)| (*at, id)).collect();
+        latest.sort_unstable_by(|a, b| b.cmp(a));
+        let mut bytes = Vec::new();
+        for (at, id) in latest.into_iter().take(FORGOTTEN_MAX) {
+            ForgottenNodes::append(&mut bytes, id, at);
+        }
+        bytes
+    }
+
+    /// Takes in a tombstone of nodes.conf, before the jobs that may name the node, or of another
+    /// node.
     pub(super) fn load_tombstone(&mut self, now: Now, tombstone: &Tombstone) {
         let Tombstone { id, at, address } = *tombstone;
+        // Clocks are set back.
+        let at = at.min(now.wall);
         if now.wall.ms_since(at) >= TOMBSTONE_MS
             || self.find(&id).is_some()
             || self.tombstones.len() >= TOMBSTONES_MAX

@@ -1,15 +1,16 @@
 //! What nodes say of themselves in NODE_INFO, and what this one says: name of the cluster, zone,
-//! version, and how full and how busy it is.
+//! version, and how full and how busy it is; and which nodes it forgot as failing, since acks wait
+//! for these at nodes that have joined since as well.
 //!
 //! It is said when a link is up to a node that is able to read it, and when it changes; the load at
 //! most once in ten seconds, and when it moved by five points. C nodes say nothing, and are in no
 //! zone.
 
-use crate::base::time::MonoMs;
+use crate::base::time::{MonoMs, Now};
 use crate::engine::node_set::{ME, NodeRef};
 use crate::engine::outbox::Outbox;
 use crate::proto::bus::{Abilities, Message, MessageFlags};
-use crate::proto::node_info::NodeInfo;
+use crate::proto::node_info::{ForgottenNodes, NodeInfo};
 
 use super::{Cluster, Context};
 
@@ -91,8 +92,13 @@ impl Cluster {
         self.node_mut(ME).info.load = load;
     }
 
-    /// Says it to a node that can read it.
+    /// Says all of it to a node that can read it.
     pub(in crate::engine) fn send_node_info(&mut self, out: &mut Outbox, to: &[NodeRef]) {
+        let forgotten = self.forgotten_lately();
+        self.say_node_info(out, to, ForgottenNodes::new(&forgotten));
+    }
+
+    fn say_node_info(&mut self, out: &mut Outbox, to: &[NodeRef], forgotten: ForgottenNodes<'_>) {
         let (able, _) = self.by_ability(to, Abilities::NODE_INFO);
         if able.is_empty() {
             return;
@@ -105,6 +111,7 @@ impl Cluster {
             version: &info.version,
             memory_percent: info.load.memory_percent,
             loop_percent: info.load.loop_percent,
+            forgotten,
         });
         self.send(out, &able, MessageFlags::NONE, &message);
     }
@@ -117,13 +124,24 @@ impl Cluster {
         if !(own.is_unsent || is_time && load.has_moved(own.sent_load)) {
             return;
         }
-        (own.is_unsent, own.sent_load, own.load_sent_at) = (false, load, Some(now));
+        let is_load_alone = !core::mem::take(&mut own.is_unsent);
+        (own.sent_load, own.load_sent_at) = (load, Some(now));
         let others = self.others.clone();
-        self.send_node_info(cx.out, &others);
+        if is_load_alone {
+            self.say_node_info(cx.out, &others, ForgottenNodes::default());
+        } else {
+            self.send_node_info(cx.out, &others);
+        }
     }
 
     /// NODE_INFO: what a node says of itself.
-    pub(in crate::engine) fn note_node_info(&mut self, from: NodeRef, info: &NodeInfo<'_>) {
+    pub(in crate::engine) fn note_node_info(
+        &mut self,
+        now: Now,
+        from: NodeRef,
+        info: &NodeInfo<'_>,
+    ) {
+        info.forgotten.iter().for_each(|(id, at)| self.take_over_tombstone(now, id, at));
         let zone = self.zone_of(info.zone);
         let load =
             NodeLoad { memory_percent: info.memory_percent, loop_percent: info.loop_percent };

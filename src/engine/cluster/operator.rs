@@ -3,6 +3,7 @@
 use core::net::IpAddr;
 
 use crate::base::ids::NodeId;
+use crate::base::time::MonoMs;
 use crate::engine::node_set::{ME, NodeRef};
 use crate::proto::bus::NodeFlags;
 
@@ -58,19 +59,25 @@ impl Cluster {
             Some(ME) => return Forgotten::Myself,
             Some(node) => self.forget_node(cx, node),
             None if self.handshakes.contains_key(id) => self.end_handshake(cx, *id),
-            None if self.drop_tombstone(id) => cx.out.save_nodes = true,
+            None if self.drop_tombstone(id) => {
+                self.blacklist(cx.now.mono, *id);
+                cx.out.save_nodes = true;
+            }
             None => return Forgotten::Unknown,
         }
         Forgotten::Yes
     }
 
     fn forget_node(&mut self, cx: &mut Context<'_>, node: NodeRef) {
-        let now = cx.now.mono;
-        self.blacklist.retain(|_, until| *until > now);
-        self.blacklist.insert(self.id(node), now.plus_ms(BLACKLIST_MS));
+        self.blacklist(cx.now.mono, self.id(node));
         self.remove(cx.out, node);
         self.events.push_back(Event::Forgotten(node));
         cx.out.save_nodes = true;
+    }
+
+    fn blacklist(&mut self, now: MonoMs, id: NodeId) {
+        self.blacklist.retain(|_, until| *until > now);
+        self.blacklist.insert(id, now.plus_ms(BLACKLIST_MS));
     }
 
     /// CLUSTER RESET: this node is alone, under its old ID or a new one.
