@@ -256,6 +256,20 @@ fn an_ack_at_a_node_that_joined_after_a_death_waits_for_the_dead_one() {
 }
 
 #[test]
+fn who_missed_the_verdict_forgets_the_dead_as_well() {
+    let mut sim = mesh(11, 5);
+    cut_off(&mut sim, &[4]);
+    sim.crash(3, Crash::Killed);
+    sim.run_for(FORGET_AFTER_MS + SLACK_MS);
+    sim.crash(4, Crash::Killed);
+    sim.restart(4);
+    sim.network.heal(sim.now_ms);
+    sim.run_for(FORGET_AFTER_MS * 2 + SLACK_MS);
+    sim.nodes.iter().for_each(|node| node.engine.check_invariants());
+    assert_eq!([0, 1, 2, 4].map(|n| size(&sim, n)), [4; 4]);
+}
+
+#[test]
 fn whatever_falls_apart_is_whole_in_the_end() {
     for seed in 0..20 {
         let mut rng = Rng::from_seed(seed_bytes(seed, 0xf0));

@@ -11,7 +11,7 @@ use crate::base::rng::Rng;
 use crate::base::time::{MonoMs, Now};
 use crate::engine::node_set::{ME, NodeRef};
 use crate::proto::bus::{
-    self, Abilities, Gossip, GossipEntry, GossipKind, HEADER_LEN, MessageFlags, NodeFlags,
+    self, Abilities, Gossip, GossipEntry, GossipKind, HEADER_LEN, Message, MessageFlags, NodeFlags,
 };
 
 use super::handshake::Reason;
@@ -115,6 +115,12 @@ impl Cluster {
                     }
                 }
                 None => {
+                    if entry.flags.contains(NodeFlags::PFAIL) && self.has_tombstone(&entry.node) {
+                        // It was away when a majority found so; and who has forgotten the node
+                        // reports nothing of it any more.
+                        let message = Message::Fail(entry.node);
+                        self.send(cx.out, &[sender], MessageFlags::NONE, &message);
+                    }
                     if let Some(address) = address
                         && follows
                         && !entry.flags.contains(NodeFlags::NOADDR)
