@@ -112,7 +112,7 @@ impl Engine {
     }
 
     /// The same where nodes are in zones: spread over these. While a producer waits for copies in
-    /// more of them than were asked, nodes that are in none come last.
+    /// more of them than were asked, nodes in further zones come first, whatever else is wanted.
     fn add_holders_by_zone(&mut self, r: JobRef, count: usize) -> usize {
         let has_attributes = self.jobs[r].flags().contains(JobFlags::HAD_ATTRIBUTES);
         let abilities = if has_attributes { Abilities::ATTRIBUTES } else { Abilities::NONE };
@@ -120,8 +120,9 @@ impl Engine {
         let mut added = 0;
         while added < count {
             let may_have = self.jobs.may_have(r);
-            let in_zone = self.cluster.count_zones(may_have.iter().copied()) < zones;
-            let wanted = WantedHolder { abilities, in_zone };
+            let in_new_zone =
+                zones > 0 && self.cluster.count_zones(may_have.iter().copied()) < zones;
+            let wanted = WantedHolder { abilities, in_new_zone };
             let Some(node) = self.cluster.draw_by_zone(&mut self.rng, may_have, wanted) else {
                 break;
             };

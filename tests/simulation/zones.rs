@@ -193,6 +193,24 @@ fn a_node_in_no_zone_promises_zones_by_the_others() {
     assert!(sim.now_ms - asked_at <= 20, "it is where it is to be at once");
 }
 
+/// Where one zone is short of memory, and nodes are in none, a promise of zones takes no more copies.
+#[test]
+fn a_zone_that_is_short_of_memory_costs_no_further_copies() {
+    let mut sim = zoned(6);
+    for n in 2..4 {
+        sim.set_memory_level(n, 1);
+    }
+    (4..6).for_each(|n| set_zone(&mut sim, n, ""));
+    sim.run_for(5000);
+    for step in 0..20 {
+        let Value::Status(id) = add(&mut sim, step % 2, "REPLICATE 2 ZONES 2") else {
+            panic!("there are two zones")
+        };
+        let copies = sim.survey()[&id].len();
+        assert_eq!(copies, 2, "one in each zone, and no others");
+    }
+}
+
 #[test]
 fn a_full_node_is_not_the_first_that_clients_are_sent_to() {
     let mut sim = zoned(4);

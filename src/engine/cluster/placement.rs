@@ -18,14 +18,14 @@ use super::node_info::ZoneRef;
 #[derive(Clone, Copy, Debug)]
 pub struct WantedHolder {
     pub abilities: Abilities,
-    /// It should be in some zone, whichever.
-    pub in_zone: bool,
+    /// It should be in a zone in which there is no copy yet.
+    pub in_new_zone: bool,
 }
 
 impl Cluster {
     /// Draws a node for the next copy of a job that these may have already. Of those that are left,
-    /// the ones in a zone come first, if that is wanted, then those with the abilities, then those
-    /// with free memory.
+    /// the ones in a new zone come first, if that is wanted, then those with the abilities, then
+    /// those with free memory.
     pub fn draw_by_zone(
         &self,
         rng: &mut Rng,
@@ -36,10 +36,10 @@ impl Cluster {
         may_have.iter().for_each(|node| *copies.entry(self.zone(*node)).or_default() += 1);
         let rank = |node: NodeRef| {
             let zone = self.zone(node);
-            let is_nowhere = wanted.in_zone && zone == ZoneRef::NONE;
-            let lacks = !self.may_be_able(node, wanted.abilities);
             let copies = copies.get(&zone).copied().unwrap_or(0);
-            (is_nowhere, lacks, self.is_short_of_memory(node), copies)
+            let is_of_no_use = wanted.in_new_zone && (zone == ZoneRef::NONE || copies > 0);
+            let lacks = !self.may_be_able(node, wanted.abilities);
+            (is_of_no_use, lacks, self.is_short_of_memory(node), copies)
         };
         let candidates = self.reachable.iter().copied();
         let mut best = None;
