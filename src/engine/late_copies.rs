@@ -212,8 +212,13 @@ impl Engine {
                 Some(node) => self.send_late_copy(r, node, lacking, walk.resend),
                 // What has begun just now is under way.
                 None if !self.jobs.note_visit(r) => false,
-                // Whoever was asked and did not take it may never do so.
-                None => self.send_late_copies(r, lacking),
+                // Whoever was asked and did not take it may never do so. But most do in the end,
+                // and then there are more copies than are wanted: twice as many at most.
+                None => {
+                    let most = usize::from(self.jobs[r].repl) * 2;
+                    let room = most.saturating_sub(self.jobs.may_have(r).len());
+                    self.send_late_copies(r, lacking.min(room))
+                }
             };
             if sent {
                 let job = &self.jobs[r];

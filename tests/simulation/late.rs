@@ -52,3 +52,24 @@ fn a_late_copy_of_a_delayed_job_comes_when_the_job_is_due() {
         assert!(matches!(reply, Value::Array(_)), "it is due: {reply:?}");
     }
 }
+
+/// Nodes that do not take a copy are asked again, and not more and more of them.
+#[test]
+fn jobs_that_nobody_takes_do_not_spread_over_all_nodes() {
+    let mut sim = mesh(10);
+    sim.checks = Checks::WhenAsked;
+    for n in 1..10 {
+        assert_eq!(call(&mut sim, n, "PAUSE q in"), Value::Status("in".into()));
+    }
+    let Value::Status(id) = call(&mut sim, 0, "ADDJOB q body 1000 REPLICATE 3 SYNC 1 RETRY 3600")
+    else {
+        panic!("one copy is enough")
+    };
+    sim.run_for(600_000);
+    for n in 1..10 {
+        assert_eq!(call(&mut sim, n, "PAUSE q none"), Value::Status("none".into()));
+    }
+    sim.run_for(130_000);
+    let copies = sim.survey()[&id].len();
+    assert!((3..=6).contains(&copies), "{copies} copies");
+}
