@@ -270,6 +270,35 @@ fn who_missed_the_verdict_forgets_the_dead_as_well() {
 }
 
 #[test]
+fn a_majority_that_finds_a_node_well_keeps_it_for_one_that_does_not() {
+    let mut sim = mesh(12, 5);
+    sim.crash(1, Crash::Killed);
+    sim.run_for(SLACK_MS);
+    sim.network.cut(0, 1);
+    sim.network.cut(1, 0);
+    sim.restart(1);
+    sim.run_for(FORGET_AFTER_MS * 3);
+    assert_eq!(sizes(&sim), [5; 5], "the way between the two is broken, and nothing else");
+}
+
+/// Just started, it has not found out yet that it is alone; and the time is short.
+#[test]
+fn a_node_that_starts_in_a_minority_forgets_nobody() {
+    let mut sim = mesh(13, 5);
+    sim.crash(4, Crash::Killed);
+    sim.run_for(SLACK_MS);
+    cut_off(&mut sim, &[0]);
+    sim.crash(0, Crash::Killed);
+    let (now, engine) = (sim.now(0), &mut sim.nodes[0].engine);
+    let node_timeout_ms = NODE_TIMEOUT_MS * 3;
+    let config = EngineConfig { forget_after_secs: 1, node_timeout_ms, ..engine.config().clone() };
+    engine.set_config(now, config);
+    sim.restart(0);
+    sim.run_for(FORGET_AFTER_MS);
+    assert_eq!(size(&sim, 0), 5);
+}
+
+#[test]
 fn whatever_falls_apart_is_whole_in_the_end() {
     for seed in 0..20 {
         let mut rng = Rng::from_seed(seed_bytes(seed, 0xf0));

@@ -110,6 +110,8 @@ impl Cluster {
         let node = self.node_mut(about);
         let reported = node.reports.iter_mut().find(|report| report.by == sender);
         if !flags.intersects(NodeFlags::PFAIL | NodeFlags::FAIL) {
+            // It is away for this node alone, if it is: nobody forgets it for that.
+            node.failing_since = None;
             if reported.is_some() {
                 node.reports.retain(|report| report.by != sender);
                 debug!("Node {} finds node {} back", self.id(sender), self.id(about));

@@ -37,12 +37,18 @@ const TOMBSTONE_MS: u64 = 30 * 24 * 3600 * 1000;
 const MISSED_MS: u64 = 3600 * 1000;
 /// One of the forgotten nodes is tried this often, in ms.
 const TRY_PERIOD_MS: u64 = 10_000;
+/// A process that stood still for so long saw nothing meanwhile, in ms.
+const STOOD_STILL_MS: u64 = 1000;
+/// Nobody is forgotten sooner than after so many node timeouts: whether a node is failing, and who
+/// is a majority, is known no sooner.
+const FORGET_AFTER_TIMEOUTS_MIN: u64 = 2;
 
 /// Whether this node sees a majority, and which of the forgotten nodes it tries.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     /// Since when it has seen a majority.
     majority_since: Option<MonoMs>,
+    last_at: Option<MonoMs>,
     /// The forgotten node that was tried last, and when the next one is.
     tried: Option<NodeId>,
     try_at: Option<MonoMs>,
@@ -51,11 +57,15 @@ pub(super) struct Watch {
 impl Cluster {
     /// Whether this node sees a majority, and since when; in each tick.
     pub(super) fn watch_majority(&mut self, now: Now) {
-        let answers = self.others.iter().filter(|node| !self.node(**node).is_failing()).count();
+        // In the life of this process: what nodes.conf says may be over.
+        let answers = |node: &Node| !node.is_failing() && node.contact.round_trip_ms.is_some();
+        let answers = self.others.iter().filter(|node| answers(self.node(**node))).count();
         let is_missed = |at: &&UnixMs| now.wall.0.abs_diff(at.0) < MISSED_MS;
         let missed = self.tombstones.values().filter(is_missed).count();
         let is_majority = answers + 1 > (self.size() + missed) / 2;
+        let last_at = self.watch.last_at.replace(now.mono).unwrap_or(now.mono);
         let since = self.watch.majority_since;
+        let since = since.filter(|_| now.mono.ms_since(last_at) < STOOD_STILL_MS);
         self.watch.majority_since = is_majority.then(|| since.unwrap_or(now.mono));
     }
 
@@ -86,8 +96,11 @@ impl Cluster {
             return;
         }
         let failing_since = *self.node_mut(node).failing_since.get_or_insert(now);
+        let (Some(majority_since), 1..) = (self.watch.majority_since, self.forget_after_secs) else {
+            return;
+        };
         let after_ms = self.forget_after_secs.saturating_mul(1000);
-        let (Some(majority_since), 1..) = (self.watch.majority_since, after_ms) else { return };
+        let after_ms = after_ms.max(self.node_timeout_ms.saturating_mul(FORGET_AFTER_TIMEOUTS_MIN));
         if now.ms_since(failing_since.max(majority_since)) < after_ms {
             return;
         }
