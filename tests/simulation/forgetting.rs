@@ -269,6 +269,32 @@ fn who_missed_the_verdict_forgets_the_dead_as_well() {
     assert_eq!([0, 1, 2, 4].map(|n| size(&sim, n)), [4; 4]);
 }
 
+fn set_name(sim: &mut Sim, n: usize, name: &str) {
+    let (now, engine) = (sim.now(n), &mut sim.nodes[n].engine);
+    let config = EngineConfig { cluster_name: name.to_owned(), ..engine.config().clone() };
+    engine.set_config(now, config);
+}
+
+/// It was away while the cluster was renamed, and knows the others, which ignore it.
+#[test]
+fn who_comes_back_under_an_old_name_does_not_count_on_the_others() {
+    let mut sim = mesh(14, 3);
+    (0..3).for_each(|n| set_name(&mut sim, n, "old"));
+    sim.crash(2, Crash::Killed);
+    sim.run_for(FORGET_AFTER_MS + SLACK_MS);
+    (0..2).for_each(|n| set_name(&mut sim, n, "new"));
+    sim.restart(2);
+    sim.run_for(SLACK_MS);
+    assert_eq!(sizes(&sim), [2, 2, 3]);
+    let reply = call(&mut sim, 2, "ADDJOB q body 1000 REPLICATE 2");
+    let text = "NOREPL Not enough reachable nodes for the requested replication level";
+    assert_eq!(reply, Value::Error(text.into()), "they would not take it");
+    set_name(&mut sim, 2, "new");
+    wait_until_whole(&mut sim, SLACK_MS);
+    let reply = call(&mut sim, 2, "ADDJOB q body 1000 REPLICATE 3");
+    assert!(matches!(reply, Value::Status(_)), "{reply:?}");
+}
+
 #[test]
 fn a_majority_that_finds_a_node_well_keeps_it_for_one_that_does_not() {
     let mut sim = mesh(12, 5);

@@ -69,6 +69,7 @@ impl Cluster {
     fn check_node(&mut self, cx: &mut Context<'_>, node: NodeRef) {
         let now = cx.now.mono;
         let timeout_ms = self.node_timeout_ms;
+        self.check_acquaintance(now, node);
         if let Some(address) = self.node_mut(node).new_address.due(now) {
             self.change_address(cx, node, address);
         }

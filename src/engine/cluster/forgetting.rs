@@ -185,19 +185,6 @@ impl Cluster {
         self.tombstones.remove(id).is_some()
     }
 
-    /// A node that pings and was forgotten as failing: it may not know that, and sends no MEET.
-    pub(super) fn meet_again(
-        &mut self,
-        cx: &mut Context<'_>,
-        sender: NodeId,
-        source: core::net::IpAddr,
-        address: Address,
-    ) {
-        if self.has_tombstone(&sender) {
-            self.meet_unknown(cx, sender, source, address);
-        }
-    }
-
     /// A node that may hold jobs, by its ID: a known one, or one that was forgotten as failing.
     pub fn find_holder(&self, id: &NodeId) -> Option<NodeRef> {
         let forgotten = || self.forgotten.get(id).filter(|_| self.has_tombstone(id)).copied();

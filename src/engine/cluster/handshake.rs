@@ -56,6 +56,9 @@ const UNKNOWN_BUS_PORT_MIN: u16 = 1024;
 /// first comes before its handshake is complete.
 const PINGS_OF_ACQUAINTANCE: u8 = 2;
 
+/// For so many node timeouts a node may not know this one before that is held against it.
+const DEAF_AFTER_TIMEOUTS: u64 = 2;
+
 /// What a handshake was begun for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
@@ -262,12 +265,14 @@ impl Cluster {
         }
         let reason = self.handshakes[&id].reason;
         if self.is_of_other_cluster(header) {
-            let at = self.handshakes[&id].contact.address.map(|address| address.client());
-            if matches!(reason, Reason::Command | Reason::Seed)
-                && self.name_warnings.take(cx.now.mono)
-            {
-                let at = at.map_or_else(String::new, |at| format!(" at {at}"));
-                warn!("Node {sender}{at} is of another cluster: its cluster-name differs.");
+            match reason {
+                Reason::Command | Reason::Seed => {
+                    let address = self.handshakes[&id].contact.address;
+                    self.warn_of_other_cluster(cx.now.mono, sender, address);
+                }
+                // Who knows nodes of both names goes on to mention it.
+                Reason::Gossip(_) => self.blacklist(cx.now.mono, sender),
+                Reason::Meet { .. } => {}
             }
             self.end_handshake(cx, id);
             return None;
@@ -299,6 +304,19 @@ impl Cluster {
             self.send_gossip(cx, link, GossipKind::Meet, Some(node));
         }
         Some(node)
+    }
+
+    /// A node of another cluster was to be met, or asks to be.
+    pub(super) fn warn_of_other_cluster(
+        &mut self,
+        now: MonoMs,
+        node: NodeId,
+        address: Option<Address>,
+    ) {
+        if self.name_warnings.take(now) {
+            let at = address.map_or_else(String::new, |at| format!(" at {}", at.client()));
+            warn!("Node {node}{at} is of another cluster: its cluster-name differs.");
+        }
     }
 
     /// Whether the sender says that it is of a cluster of another name.
@@ -334,6 +352,34 @@ impl Cluster {
         if *pings >= PINGS_OF_ACQUAINTANCE || abilities.contains(Abilities::KNOWS_RECEIVER) {
             node.introduction = Introduction::Done;
             self.events.push_back(Event::Acquainted(from));
+        }
+    }
+
+    /// A known node sent a heartbeat, and says whether it knows this one.
+    pub(super) fn note_acquaintance(&mut self, now: MonoMs, from: NodeRef, says: Abilities) {
+        if says == Abilities::NONE || says.contains(Abilities::KNOWS_RECEIVER) {
+            self.node_mut(from).unknown_there_since = None;
+            if self.node(from).is_deaf {
+                self.set_deaf(from, false);
+                self.events.push_back(Event::Acquainted(from));
+            }
+        } else {
+            self.node_mut(from).unknown_there_since.get_or_insert(now);
+        }
+    }
+
+    /// A node that answers and does not know this one ignores all else that it is sent. It may have
+    /// forgotten it, or be of another cluster by now.
+    pub(super) fn check_acquaintance(&mut self, now: MonoMs, node: NodeRef) {
+        let Some(since) = self.node(node).unknown_there_since else { return };
+        let wait_ms = self.node_timeout_ms.saturating_mul(DEAF_AFTER_TIMEOUTS);
+        if !self.node(node).is_deaf && now.ms_since(since) > wait_ms {
+            self.set_deaf(node, true);
+            warn!(
+                "Node {} answers, but does not know this one: it gets no jobs until it does. \
+                 Perhaps this node was forgotten there, or its cluster-name is another one there.",
+                self.name(node)
+            );
         }
     }
 

@@ -64,6 +64,7 @@ impl Cluster {
         if core::mem::replace(&mut self.node_mut(sender).abilities, abilities) != abilities {
             self.events.push_back(Event::AbilitiesKnown(sender));
         }
+        self.note_acquaintance(cx.now.mono, sender, header.abilities());
         self.advance_introduction(sender, kind);
         if kind == GossipKind::Ping && node_on_link.is_none() {
             self.update_address(cx, sender, ends, header);
@@ -96,19 +97,15 @@ impl Cluster {
                 self.change_my_ip(ip);
             }
         }
-        if is_meet
-            && sender.is_none()
-            && !self.is_of_other_cluster(header)
+        if sender.is_none()
+            && (is_meet || self.has_tombstone(&header.sender))
             && let Some(address) = address_of_sender(ends, header)
         {
-            self.meet_unknown(cx, header.sender, ends.peer, address);
-        }
-        if !is_meet
-            && sender.is_none()
-            && !self.is_of_other_cluster(header)
-            && let Some(address) = address_of_sender(ends, header)
-        {
-            self.meet_again(cx, header.sender, ends.peer, address);
+            if self.is_of_other_cluster(header) {
+                self.warn_of_other_cluster(cx.now.mono, header.sender, Some(address));
+            } else {
+                self.meet_unknown(cx, header.sender, ends.peer, address);
+            }
         }
         // A MEET may be this node's own, by way of one of its seeds.
         if sender == Some(ME) && !(is_meet && self.meets_seeds()) {

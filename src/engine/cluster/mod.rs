@@ -56,6 +56,7 @@
 //! | reachable | when a ping was not answered, or could not be sent, for the node timeout |
 //! | possibly failing, failing | with a pong: it is tried for ever, and was not forgotten |
 //! | leaving | with the node's next heartbeat that says otherwise |
+//! | ignores this one, which it does not know | with its next heartbeat that says otherwise |
 //! | reported as failing | when the reporter says otherwise, or after two node timeouts |
 //! | forgotten | with CLUSTER MEET or a MEET of the node; by gossip after a minute |
 //! | forgotten as failing | with CLUSTER MEET, a PING or MEET of the node, or its answer: it is tried now and then |

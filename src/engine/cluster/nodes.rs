@@ -34,6 +34,10 @@ pub(super) struct Node {
     /// Which nodes reported it as failing.
     pub reports: Vec<FailureReport>,
     pub introduction: Introduction,
+    /// Since when it has said that it does not know this one.
+    pub unknown_there_since: Option<MonoMs>,
+    /// It has done so for long, and so ignores what it is sent.
+    pub is_deaf: bool,
     /// Since when this process has seen it failing in the eyes of a majority.
     pub failing_since: Option<MonoMs>,
     pub new_address: Damped<Address>,
@@ -76,6 +80,8 @@ impl Node {
             abilities: None,
             reports: Vec::new(),
             introduction: Introduction::Done,
+            unknown_there_since: None,
+            is_deaf: false,
             failing_since: None,
             new_address: Damped::new(ADDRESS_CHANGES),
             info: KnownInfo::default(),
@@ -339,13 +345,23 @@ impl Cluster {
     pub fn is_reachable(&self, node: NodeRef) -> bool {
         let out_of_reach =
             NodeFlags::PFAIL | NodeFlags::FAIL | NodeFlags::LEAVING | NodeFlags::DELETED;
-        node != ME && !self.node(node).flags.intersects(out_of_reach)
+        let state = self.node(node);
+        node != ME && !state.flags.intersects(out_of_reach) && !state.is_deaf
     }
 
     /// The only way in which flags change, so that `reachable` follows.
     pub(super) fn set_flags(&mut self, node: NodeRef, flags: NodeFlags) {
+        self.change(node, |node| node.flags = flags);
+    }
+
+    /// Whether a node ignores what it is sent.
+    pub(super) fn set_deaf(&mut self, node: NodeRef, is_deaf: bool) {
+        self.change(node, |node| node.is_deaf = is_deaf);
+    }
+
+    fn change(&mut self, node: NodeRef, change: impl FnOnce(&mut Node)) {
         let was_reachable = self.is_reachable(node);
-        self.node_mut(node).flags = flags;
+        change(self.node_mut(node));
         match (was_reachable, self.is_reachable(node)) {
             (false, true) => self.reachable.push(node),
             (true, false) => self.reachable.retain(|reachable| *reachable != node),
@@ -400,6 +416,7 @@ impl Cluster {
         node.reports.clear();
         // Should it come back, it says what it is, and is told what this one is.
         node.abilities = None;
+        (node.unknown_there_since, node.is_deaf) = (None, false);
         node.info = KnownInfo::default();
     }
 

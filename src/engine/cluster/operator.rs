@@ -75,7 +75,8 @@ impl Cluster {
         cx.out.save_nodes = true;
     }
 
-    fn blacklist(&mut self, now: MonoMs, id: NodeId) {
+    /// Gossip does not bring a node in for a while.
+    pub(super) fn blacklist(&mut self, now: MonoMs, id: NodeId) {
         self.blacklist.retain(|_, until| *until > now);
         self.blacklist.insert(id, now.plus_ms(BLACKLIST_MS));
     }
