@@ -28,11 +28,16 @@ type Resolved = (String, Result<Vec<SocketAddr>, String>);
 #[derive(Default)]
 pub struct Seeds {
     names: Vec<String>,
-    /// The thread that resolves them, while there is one.
-    resolver: Option<Receiver<Vec<Resolved>>>,
+    /// The thread that resolves them one by one, while there is one.
+    resolver: Option<Receiver<Resolved>>,
     resolve_at: MonoMs,
     wait_ms: u64,
-    was_missing: bool,
+    /// Something is missing, as far as this round has come.
+    is_missing: bool,
+    /// A known node was without a link at the last visit.
+    lacked_links: bool,
+    /// Addresses that were taken in this round.
+    address_count: usize,
     /// Names of which the log says already that they do not resolve.
     failing: Vec<String>,
 }
@@ -66,16 +71,19 @@ fn parse_port(text: &str) -> Option<u16> {
         .filter(|port| is_digits && (1..=crate::base::limits::CLIENT_PORT_MAX).contains(port))
 }
 
-fn resolve(names: Vec<String>, port: u16) -> Vec<Resolved> {
-    let resolve = |name: String| {
+/// Addresses first: a name may take as long as it likes to resolve.
+fn resolve(mut names: Vec<String>, port: u16) -> impl Iterator<Item = Resolved> {
+    let is_address =
+        |name: &String| parse_seed(name).is_some_and(|(host, _)| host.parse::<IpAddr>().is_ok());
+    names.sort_by_key(|name| !is_address(name));
+    names.into_iter().map(move |name| {
         let Some((host, own)) = parse_seed(&name) else {
             return (name, Err("not a host and a port".to_owned()));
         };
         let found = (host, own.unwrap_or(port)).to_socket_addrs();
         let found = found.map(Iterator::collect).map_err(|e| e.to_string());
         (name, found)
-    };
-    names.into_iter().map(resolve).collect()
+    })
 }
 
 impl Server {
@@ -101,30 +109,30 @@ impl Server {
 
     pub(super) fn visit_seeds(&mut self) {
         let now = self.clock.now.mono;
-        match self.seeds.resolver.as_ref().map(Receiver::try_recv) {
-            Some(Err(TryRecvError::Empty)) => return,
-            Some(Ok(resolved)) => {
-                self.seeds.resolver = None;
-                self.meet_seeds(&resolved);
+        while let Some(resolver) = &self.seeds.resolver {
+            match resolver.try_recv() {
+                Ok(resolved) => self.meet_seed_of(&resolved),
+                Err(TryRecvError::Empty) => return,
+                Err(TryRecvError::Disconnected) => self.end_round(),
             }
-            Some(Err(TryRecvError::Disconnected)) => self.seeds.resolver = None,
-            None => {}
         }
         let lacks_links = self.engine.cluster().lacks_links();
-        if lacks_links && !self.seeds.was_missing {
-            self.seeds.was_missing = true;
+        if lacks_links && !self.seeds.lacked_links {
             self.seeds.wait_ms = WAIT_MIN_MS;
             self.seeds.resolve_at = now;
         }
+        self.seeds.lacked_links = lacks_links;
         if now < self.seeds.resolve_at {
             return;
         }
         let (names, port) = (self.seeds.names.clone(), self.config.port);
         let (sender, receiver) = mpsc::channel();
         let work = move || {
-            // Nobody waits for it if the seeds have changed meanwhile.
-            let _ = sender.send(resolve(names, port));
+            // Nobody waits for them if the seeds have changed meanwhile.
+            let is_wanted = |resolved| sender.send(resolved).is_ok();
+            let _ = resolve(names, port).all(is_wanted);
         };
+        (self.seeds.is_missing, self.seeds.address_count) = (false, 0);
         match thread::Builder::new().name("seeds".to_owned()).spawn(work) {
             Ok(_) => self.seeds.resolver = Some(receiver),
             Err(e) => log::warn!("Can't resolve cluster-seeds, no thread: {e}"),
@@ -133,34 +141,34 @@ impl Server {
         self.seeds.wait_ms = (self.seeds.wait_ms * 2).min(WAIT_MAX_MS);
     }
 
-    fn meet_seeds(&mut self, resolved: &[Resolved]) {
-        let mut is_missing = self.engine.cluster().lacks_links();
-        let mut addresses: Vec<SocketAddr> = Vec::new();
-        for (name, found) in resolved {
-            match found {
-                Ok(found) => {
-                    self.seeds.failing.retain(|failing| failing != name);
-                    addresses.extend(found);
-                }
-                Err(reason) => {
-                    is_missing = true;
-                    if !self.seeds.failing.contains(name) {
-                        log::warn!("Seed {name} cannot be resolved, and is tried again: {reason}");
-                        self.seeds.failing.push(name.clone());
+    fn meet_seed_of(&mut self, (name, found): &Resolved) {
+        let now = self.clock.now;
+        match found {
+            Ok(found) => {
+                self.seeds.failing.retain(|failing| failing != name);
+                let room = ADDRESSES_MAX - self.seeds.address_count;
+                for at in found.iter().take(room) {
+                    self.seeds.address_count += 1;
+                    if self.engine.cluster().is_seed_missing(now.mono, *at) {
+                        self.seeds.is_missing = true;
+                        self.engine.meet_seed(now, *at);
                     }
                 }
             }
-        }
-        addresses.sort_unstable();
-        addresses.dedup();
-        for at in addresses.into_iter().take(ADDRESSES_MAX) {
-            if self.engine.cluster().is_seed_missing(at) {
-                is_missing = true;
-                self.engine.meet_seed(self.clock.now, at);
+            Err(reason) => {
+                self.seeds.is_missing = true;
+                if !self.seeds.failing.contains(name) {
+                    log::warn!("Seed {name} cannot be resolved, and is tried again: {reason}");
+                    self.seeds.failing.push(name.clone());
+                }
             }
         }
-        self.seeds.was_missing = is_missing;
-        if !is_missing {
+    }
+
+    /// All names were resolved, or could not be.
+    fn end_round(&mut self) {
+        self.seeds.resolver = None;
+        if !self.seeds.is_missing && !self.engine.cluster().lacks_links() {
             // Until a node is without a link.
             self.seeds.wait_ms = WAIT_MIN_MS;
             self.seeds.resolve_at = MonoMs::NEVER;
@@ -199,7 +207,10 @@ mod tests {
 
     #[test]
     fn addresses_resolve_to_themselves_with_the_port_that_is_usual() {
-        let found = resolve(vec!["127.0.0.1".into(), "[::1]:7713".into()], 7712);
+        let names = ["no host", "127.0.0.1", "[::1]:7713"].map(str::to_owned).to_vec();
+        let mut found: Vec<Resolved> = resolve(names, 7712).collect();
+        let (name, last) = found.pop().expect("three");
+        assert!(name == "no host" && last.is_err(), "what is not an address comes last");
         let addresses: Vec<SocketAddr> =
             found.into_iter().flat_map(|(_, found)| found.expect("no name")).collect();
         assert_eq!(addresses, ["127.0.0.1:7712", "[::1]:7713"].map(|at| at.parse().expect("one")));

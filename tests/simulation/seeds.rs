@@ -129,6 +129,23 @@ fn clusters_of_different_names_do_not_merge_by_a_wrong_seed() {
     assert_eq!(size(&sim, 0), 3, "node 2 knows nodes of both names now, and node 0 learns of them");
 }
 
+/// A seed was this node's own address once, and is another node's now.
+#[test]
+fn a_seed_that_changed_hands_is_met_again() {
+    let mut sim = separate(2, AppendOnly::No);
+    let seed = addresses(&sim)[0];
+    sim.meet_seeds(0, &[seed]);
+    sim.run_for(1000);
+    sim.nodes[0].move_to(IpAddr::V4(Ipv4Addr::new(10, 7, 0, 1)));
+    sim.nodes[1].move_to(seed.ip());
+    for _ in 0..15 {
+        sim.run_for(60_000);
+        sim.meet_seeds(0, &[seed]);
+    }
+    sim.run_for(1000);
+    assert!(sim.is_whole(), "it is not taken for this node's own for ever");
+}
+
 #[test]
 fn a_node_without_a_name_and_a_c_node_are_taken_in() {
     let mut sim = separate(3, AppendOnly::No);

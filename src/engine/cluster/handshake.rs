@@ -161,7 +161,7 @@ impl Cluster {
             other.is_at(&address) && (matches!(reason, Reason::Gossip(_)) || other.reason == reason)
         };
         if let Some(same) = self.handshakes.values_mut().find(|other| is_same(other)) {
-            if !matches!(reason, Reason::Gossip(_)) {
+            if !matches!(reason, Reason::Gossip(_) | Reason::Seed) {
                 // An operator or a node that asks again counts on an attempt that lasts from now
                 // on, so this one is not to time out.
                 same.began_at = now;
@@ -251,7 +251,7 @@ impl Cluster {
             if let Reason::Seed = self.handshakes[&id].reason
                 && let Some(at) = self.handshakes[&id].contact.address
             {
-                self.note_seed_owner(at.client(), sender);
+                self.note_seed_owner(cx.now.mono, at.client(), sender);
                 if known == ME || self.is_linked(known) {
                     // It is reached where it is known to be, and here too.
                     self.end_handshake(cx, id);

@@ -105,6 +105,7 @@ pub use node_info::{KnownInfo, NodeLoad, ZoneRef};
 use nodes::Node;
 pub use operator::{Forgotten, Leaving, Reset};
 pub use placement::WantedHolder;
+use seeds::Seeds;
 
 /// What the cluster is handed with each input, beside the input itself.
 pub struct Context<'a> {
@@ -209,8 +210,7 @@ pub struct Cluster {
     name_warnings: Allowance,
     /// A node without a name was warned of.
     is_warned_of_nameless: bool,
-    /// Which node is at the address of a seed that is not the one it is known by.
-    seed_owners: BTreeMap<SocketAddr, NodeId>,
+    seeds: Seeds,
 }
 
 impl Cluster {
@@ -246,7 +246,7 @@ impl Cluster {
             cluster_name: None,
             name_warnings: Allowance::new(1, TWIN_WARNING_PERIOD_MS),
             is_warned_of_nameless: false,
-            seed_owners: BTreeMap::new(),
+            seeds: Seeds::default(),
         };
         cluster.configure(config);
         cluster
