@@ -50,8 +50,27 @@ struct Ask {
     expire_at: MonoMs,
     /// The one that was served longest ago is served next, of those in this node's zone first.
     served_at: MonoMs,
-    /// Since when its turn has come and nearer ones were served.
-    passed_over_at: Option<MonoMs>,
+    /// Nearer ones were served though its turn had come.
+    passed_over: Option<PassedOver>,
+}
+
+/// Since when a node is passed over, and when it was last.
+#[derive(Clone, Copy, Debug)]
+struct PassedOver {
+    since: MonoMs,
+    last_at: MonoMs,
+}
+
+impl PassedOver {
+    /// It is passed over once more. Where jobs come seldom, the nearer ones may have them all.
+    fn again(before: Option<Self>, now: MonoMs) -> Self {
+        let since = before.filter(|before| before.goes_on(now)).map_or(now, |before| before.since);
+        Self { since, last_at: now }
+    }
+
+    fn goes_on(&self, now: MonoMs) -> bool {
+        now.ms_since(self.last_at) < PASSED_OVER_MAX_MS
+    }
 }
 
 impl Asks {
@@ -71,7 +90,7 @@ impl Asks {
             credit: 0,
             expire_at,
             served_at: now,
-            passed_over_at: None,
+            passed_over: None,
         });
         ask.credit = ask.credit.max(count);
         ask.expire_at = expire_at;
@@ -86,7 +105,7 @@ impl Asks {
         if let Some(ask) = self.0.get_mut(&node) {
             ask.credit = ask.credit.saturating_sub(count);
             ask.served_at = now;
-            ask.passed_over_at = None;
+            ask.passed_over = None;
             if ask.credit == 0 {
                 self.0.remove(&node);
             }
@@ -96,22 +115,29 @@ impl Asks {
     /// The node to be served next, and how many jobs it wants.
     ///
     /// Those that are near go first, lest jobs cross from site to site and back; but who was passed
-    /// over for a second has its turn.
+    /// over for a second has its turn. All that are passed over count from then, so that several
+    /// need not wait for a second each, one behind the other.
     fn next(&mut self, now: MonoMs, is_near: impl Fn(NodeRef) -> bool) -> Option<(NodeRef, usize)> {
         self.drop_expired(now);
-        let (&oldest, ask) = self.0.iter_mut().min_by_key(|(_, ask)| ask.served_at)?;
-        let passed_over_ms = ask.passed_over_at.map_or(0, |at| now.ms_since(at));
-        if !is_near(oldest) && passed_over_ms < PASSED_OVER_MAX_MS {
-            let near = self.0.iter().filter(|(node, _)| is_near(**node));
-            if let Some((&node, near)) = near.min_by_key(|(_, ask)| ask.served_at) {
-                let credit = near.credit;
-                if let Some(ask) = self.0.get_mut(&oldest) {
-                    ask.passed_over_at.get_or_insert(now);
-                }
-                return Some((node, credit));
-            }
+        let has_turn = |ask: &Ask| {
+            let passed_over = ask.passed_over.filter(|passed_over| passed_over.goes_on(now))?;
+            let ms = now.ms_since(passed_over.since);
+            (ms >= PASSED_OVER_MAX_MS).then_some(passed_over.since)
+        };
+        let waits = self.0.iter().filter_map(|(node, ask)| Some((has_turn(ask)?, node, ask)));
+        if let Some((_, node, ask)) = waits.min_by_key(|(since, ..)| *since) {
+            return Some((*node, ask.credit));
         }
-        Some((oldest, self.0[&oldest].credit))
+        let (&oldest, ask) = self.0.iter().min_by_key(|(_, ask)| ask.served_at)?;
+        let near = self.0.iter().filter(|(node, _)| is_near(**node));
+        let Some((&node, near)) = near.min_by_key(|(_, ask)| ask.served_at) else {
+            return Some((oldest, ask.credit));
+        };
+        let near = *near;
+        for (_, far) in self.0.iter_mut().filter(|(_, ask)| ask.served_at < near.served_at) {
+            far.passed_over = Some(PassedOver::again(far.passed_over, now));
+        }
+        Some((node, near.credit))
     }
 }
 
@@ -363,6 +389,23 @@ mod tests {
         assert_eq!(asks.next(MonoMs(6000), near), Some((NodeRef(1), 5)));
         asks.sent(NodeRef(1), 1, MonoMs(6000));
         assert_eq!(asks.next(MonoMs(6001), near).map(|(node, _)| node), Some(NodeRef(2)));
+    }
+
+    #[test]
+    fn near_asks_have_all_jobs_where_they_come_seldom_and_all_others_have_their_turn_at_once() {
+        let mut asks = Asks::default();
+        let near = |node: NodeRef| node == NodeRef(2);
+        for (at, node) in (10..).zip([1, 2, 3, 4]) {
+            asks.remember(NodeRef(node), 99, MonoMs(at));
+        }
+        let mut next = |at: u64| {
+            let (node, _) = asks.next(MonoMs(at), near).expect("they wait");
+            asks.sent(node, 1, MonoMs(at));
+            node.0
+        };
+        assert_eq!([1000, 6000, 11_000, 16_000].map(&mut next), [2, 2, 2, 2]);
+        assert_eq!([20_000, 20_500, 20_999].map(&mut next), [2, 2, 2]);
+        assert_eq!([21_001, 21_002, 21_003, 21_004].map(&mut next), [1, 3, 4, 2]);
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! Copies that are spread over zones, and zones that are lost whole.
 
+use disque::base::ids::ClientId;
 use disque::base::rng::Rng;
 use disque::engine::cluster::NodeLoad;
 use disque::engine::config::EngineConfig;
 use disque::proto::reply::Resp;
 use disque::proto::reply_reader::Value;
 
-use crate::cluster::{Sim, seed_bytes};
+use crate::cluster::{Checks, Sim, seed_bytes};
 use crate::node::State;
 use crate::storage::{AppendOnly, Crash};
 
@@ -176,7 +177,8 @@ fn a_node_in_no_zone_promises_zones_by_the_others() {
             let Value::Status(id) = reply else { panic!("{options}: {reply:?}") };
             assert!(sim.now_ms - asked_at < 40, "{options}: nobody waits for the second try");
             let copies = sim.survey();
-            let of_ours: Vec<String> = copies[&id].iter().map(|copy| copy.node_id.clone()).collect();
+            let of_ours: Vec<String> =
+                copies[&id].iter().map(|copy| copy.node_id.clone()).collect();
             let mut zones = zones_of(&sim, &of_ours);
             zones.retain(|zone| *zone > 0);
             zones.dedup();
@@ -208,6 +210,50 @@ fn a_zone_that_is_short_of_memory_costs_no_further_copies() {
         };
         let copies = sim.survey()[&id].len();
         assert_eq!(copies, 2, "one in each zone, and no others");
+    }
+}
+
+/// A producer's jobs go to waiters in its zone first; those elsewhere are served all the same.
+#[test]
+fn near_waiters_come_first_and_starve_nobody() {
+    for seed in 0..10 {
+        let mut rng = Rng::from_seed(seed_bytes(seed, 0x2a));
+        let mut sim = zoned(seed);
+        sim.checks = Checks::WhenAsked;
+        let every_ms = 2 + u64::from(rng.below(8));
+        // Node 0 has jobs and no waiters; node 1 is near it and always wants some; the others are far.
+        let far = 1 + rng.index(4);
+        let places = [1; 8].into_iter().chain(2..2 + far);
+        let waiters: Vec<(usize, ClientId)> =
+            places.map(|n| (n, sim.connect_client(n, Resp::V2))).collect();
+        let get = || ["GETJOB", "FROM", "q"].map(|word| word.as_bytes().to_vec()).to_vec();
+        waiters.iter().for_each(|(n, client)| sim.send(*n, *client, get()));
+        let producer = sim.connect_client(0, Resp::V2);
+        let began_at = sim.now_ms;
+        let mut served_at = [began_at; 6];
+        let mut served = [0; 6];
+        let mut added = 0;
+        while sim.now_ms < began_at + 15_000 {
+            let reply = sim.call(0, producer, &["ADDJOB", "q", "x", "0", "REPLICATE", "1"]);
+            assert!(matches!(reply, Value::Status(_)), "{reply:?}");
+            added += 1;
+            sim.run_for(every_ms);
+            for (n, client) in &waiters {
+                if sim.take_replies(*n, *client).is_empty() {
+                    continue;
+                }
+                (served[*n], served_at[*n]) = (served[*n] + 1, sim.now_ms);
+                sim.send(*n, *client, get());
+            }
+            for (n, _) in &waiters[8..] {
+                let waited_ms = sim.now_ms - served_at[*n];
+                assert!(
+                    waited_ms < 1200,
+                    "seed {seed}: node {n} was not served for {waited_ms} ms"
+                );
+            }
+        }
+        assert!(served[1] * 10 >= added * 8, "seed {seed}: {served:?} of {added}");
     }
 }
 
