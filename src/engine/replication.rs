@@ -19,8 +19,8 @@
 //!
 //! A node that takes no copy itself (memory is short, or it leaves the cluster) replicates
 //! *externally*: when enough others have the job, one of them is asked by ENQUEUE to queue it,
-//! and the job is dropped here. What SYNC leaves for later (see [`super::late_copies`]) is that
-//! node's to see to. When it turns out that the others do not take it, and memory is
+//! and the job is dropped here; copies that are under way still are called back by DELJOB. What SYNC
+//! leaves for later (see [`super::late_copies`]) is that node's to see to: it asks the same nodes. When it turns out that the others do not take it, and memory is
 //! not quite full here, this node becomes one of its holders. Not of an at-most-once job, which
 //! has one holder: another node may have it already.
 
@@ -270,6 +270,9 @@ impl Engine {
         let goes_on = wait.wanted < self.jobs[r].repl;
         if !self.jobs.may_have(r).contains(&ME) {
             self.enqueue_elsewhere(r, &wait.copies, goes_on);
+            if !goes_on {
+                self.call_back_copies(r, &wait.copies);
+            }
             self.forget(r, Gone::PassedOn);
             return Kept::No;
         }
@@ -278,6 +281,16 @@ impl Engine {
         }
         self.release_to_queue(r);
         Kept::Yes
+    }
+
+    /// A job that this node forgets has enough copies. Further ones may be under way still: they
+    /// would come after the job was acknowledged, and with it once more. On each link DELJOB runs
+    /// behind REPLJOB.
+    fn call_back_copies(&mut self, r: JobRef, copies: &[NodeRef]) {
+        let asked = self.jobs.may_have(r).iter().copied();
+        let late: Vec<NodeRef> = asked.filter(|node| !copies.contains(node)).collect();
+        let id = self.jobs[r].id;
+        self.cluster.send(&mut self.out, &late, MessageFlags::NONE, &Message::DelJob(id));
     }
 
     /// A job that its producer was promised goes to its queue, unless it is delayed, and into
