@@ -84,7 +84,7 @@ impl Cluster {
             && let Some(node) = self.forgotten.get(&id)
             && let Some(address) = self.node(*node).contact.address
         {
-            self.begin_handshake(cx, Reason::Gossip(id), address);
+            self.begin_handshake(cx, Reason::Return(id), address);
         }
     }
 

@@ -48,8 +48,8 @@ use super::{Cluster, Context, Event, LinkEnds, Peer};
 
 /// C: clusterCron, handshake_timeout.
 const TIMEOUT_MIN_MS: u64 = 1000;
-/// From one connect for an unknown node's handshake to the next, in ms.
-const UNKNOWN_RECONNECT_MS: u64 = 1000;
+/// From one connect for the handshake of an unknown or a forgotten node to the next, in ms.
+const PATIENT_RECONNECT_MS: u64 = 1000;
 /// An unknown node is not believed that its bus is at a lower port: other protocols are there.
 const UNKNOWN_BUS_PORT_MIN: u16 = 1024;
 /// Of a node that does not say whom it knows, so many pings show that it knows this one: the
@@ -70,13 +70,15 @@ pub(super) enum Reason {
     Meet { sender: NodeId, source: SourceNetwork },
     /// A known node reported that this one is there.
     Gossip(NodeId),
+    /// This one was forgotten as failing, and may be back. Nobody is shown such an attempt.
+    Return(NodeId),
 }
 
 impl Reason {
     fn source(&self) -> Option<SourceNetwork> {
         match self {
             Self::Meet { source, .. } => Some(*source),
-            Self::Command | Self::Seed | Self::Gossip(_) => None,
+            Self::Command | Self::Seed | Self::Gossip(_) | Self::Return(_) => None,
         }
     }
 }
@@ -112,13 +114,18 @@ impl Handshake {
         self.contact.address.is_some_and(|own| (own.ip, own.port) == (address.ip, address.port))
     }
 
-    fn is_for_unknown(&self) -> bool {
-        matches!(self.reason, Reason::Meet { .. })
+    /// Whether an operator, a seed or gossip asked for it.
+    pub fn is_shown(&self) -> bool {
+        !matches!(self.reason, Reason::Return(_))
+    }
+
+    fn is_patient(&self) -> bool {
+        matches!(self.reason, Reason::Meet { .. } | Reason::Return(_))
     }
 
     fn may_connect(&self, now: MonoMs) -> bool {
-        !self.is_for_unknown()
-            || self.connected_at.is_none_or(|at| now.ms_since(at) >= UNKNOWN_RECONNECT_MS)
+        !self.is_patient()
+            || self.connected_at.is_none_or(|at| now.ms_since(at) >= PATIENT_RECONNECT_MS)
     }
 }
 
@@ -161,7 +168,7 @@ impl Cluster {
             other.is_at(&address) && (matches!(reason, Reason::Gossip(_)) || other.reason == reason)
         };
         if let Some(same) = self.handshakes.values_mut().find(|other| is_same(other)) {
-            if !matches!(reason, Reason::Gossip(_) | Reason::Seed) {
+            if matches!(reason, Reason::Command | Reason::Meet { .. }) {
                 // An operator or a node that asks again counts on an attempt that lasts from now
                 // on, so this one is not to time out.
                 same.began_at = now;
@@ -272,7 +279,7 @@ impl Cluster {
                 }
                 // Who knows nodes of both names goes on to mention it.
                 Reason::Gossip(_) => self.blacklist(cx.now.mono, sender),
-                Reason::Meet { .. } => {}
+                Reason::Meet { .. } | Reason::Return(_) => {}
             }
             self.end_handshake(cx, id);
             return None;
@@ -280,7 +287,7 @@ impl Cluster {
         let is_welcome = match reason {
             Reason::Command | Reason::Seed => true,
             Reason::Meet { sender: expected, .. } => expected == sender,
-            Reason::Gossip(expected) => {
+            Reason::Gossip(expected) | Reason::Return(expected) => {
                 expected == sender && !self.is_blacklisted(cx.now.mono, &sender)
             }
         };
@@ -300,7 +307,7 @@ impl Cluster {
         cx.out.save_nodes = true;
         self.warn_of_nameless(node, header);
         self.events.push_back(Event::Joined(node));
-        if matches!(reason, Reason::Gossip(_)) {
+        if matches!(reason, Reason::Gossip(_) | Reason::Return(_)) {
             self.send_gossip(cx, link, GossipKind::Meet, Some(node));
         }
         Some(node)

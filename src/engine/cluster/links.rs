@@ -56,7 +56,9 @@ impl Cluster {
             }
             Peer::Handshake(id) => match self.handshakes[&id].reason {
                 Reason::Command | Reason::Seed => (GossipKind::Meet, None),
-                Reason::Meet { .. } | Reason::Gossip(_) => (GossipKind::Ping, None),
+                Reason::Meet { .. } | Reason::Gossip(_) | Reason::Return(_) => {
+                    (GossipKind::Ping, None)
+                }
             },
         };
         self.send_gossip(cx, link, kind, to);

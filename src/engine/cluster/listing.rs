@@ -94,7 +94,7 @@ impl Cluster {
 
     /// Nodes in handshake.
     pub fn handshake_count(&self) -> usize {
-        self.handshakes.len()
+        self.handshakes.values().filter(|handshake| handshake.is_shown()).count()
     }
 
     /// What CLUSTER NODES and nodes.conf say of the known nodes, in the order of their IDs.
@@ -104,8 +104,8 @@ impl Cluster {
 
     /// The same of nodes in handshake, under temporary IDs.
     pub fn handshake_lines(&self, now: Now) -> impl Iterator<Item = NodeLine> {
-        self.handshakes
-            .iter()
+        let shown = self.handshakes.iter().filter(|(_, handshake)| handshake.is_shown());
+        shown
             .map(move |(id, handshake)| line_of(now, *id, NodeFlags::HANDSHAKE, &handshake.contact))
     }
 
