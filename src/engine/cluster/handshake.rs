@@ -114,7 +114,7 @@ impl Handshake {
         self.contact.address.is_some_and(|own| (own.ip, own.port) == (address.ip, address.port))
     }
 
-    /// Whether an operator, a seed or gossip asked for it.
+    /// Whether operators and clients are shown it.
     pub fn is_shown(&self) -> bool {
         !matches!(self.reason, Reason::Return(_))
     }

@@ -3,7 +3,7 @@
 //! for these at nodes that have joined since as well.
 //!
 //! It is said when a link is up to a node that is able to read it, and when it changes; the load at
-//! most once in ten seconds, and when it moved by five points. C nodes say nothing, and are in no
+//! most once in ten seconds, and when it moved by five points or crossed a mark. C nodes say nothing, and are in no
 //! zone.
 
 use crate::base::time::{MonoMs, Now};
@@ -18,6 +18,8 @@ use super::{Cluster, Context};
 const LOAD_PERIOD_MS: u64 = 10_000;
 /// And when it moved by so many points.
 const LOAD_STEP: u8 = 5;
+/// Or its memory crossed one of these, over which clients go elsewhere first.
+const MEMORY_MARKS: [u8; 2] = [75, 95];
 /// Different zones that are told apart; nodes of further ones are in none.
 const ZONES_MAX: usize = 1000;
 
@@ -41,7 +43,12 @@ impl NodeLoad {
             (Some(now), Some(before)) => now.abs_diff(before) >= LOAD_STEP,
             (now, before) => now != before,
         };
+        let marks_passed = |load: Self| {
+            let percent = load.memory_percent.unwrap_or(0);
+            MEMORY_MARKS.iter().filter(|mark| percent > **mark).count()
+        };
         moved(self.memory_percent, before.memory_percent)
+            || marks_passed(self) != marks_passed(before)
             || moved(self.loop_percent, before.loop_percent)
     }
 }
