@@ -16,6 +16,7 @@
 
 use super::reader::{DecodeError, Reader};
 use crate::base::ids::NodeId;
+use crate::base::limits::BUS_FRAME_UNKNOWN_MAX;
 use crate::base::time::UnixMs;
 
 /// Longest name of a cluster and longest version, in bytes.
@@ -32,6 +33,9 @@ const MEMORY: u8 = 4;
 const LOOP: u8 = 5;
 const FORGOTTEN: u8 = 6;
 const FORGOTTEN_LEN: usize = 48;
+/// Longest message, in bytes: there is room for tags that are not known yet.
+const LEN_MAX: usize = 32 * 1024;
+const _: () = assert!(FORGOTTEN_MAX * FORGOTTEN_LEN < BUS_FRAME_UNKNOWN_MAX - 1024);
 
 /// What a node says of itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,6 +81,9 @@ impl<'a> ForgottenNodes<'a> {
 impl<'a> NodeInfo<'a> {
     /// Takes everything that is left.
     pub(super) fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        if reader.len() > LEN_MAX {
+            return Err(DecodeError::TooLong);
+        }
         let mut info = Self::default();
         while !reader.is_empty() {
             let tag = reader.u8()?;
@@ -187,5 +194,9 @@ mod tests {
             frame[7] -= 1;
             assert!(read(&frame).is_err() || entry[0] == 5, "cut off");
         }
+        frame.resize(HEADER_LEN + 4 * 10_000, 0);
+        let len = u32::try_from(frame.len()).expect("short").to_be_bytes();
+        frame[4..8].copy_from_slice(&len);
+        assert_eq!(read(&frame), Err(DecodeError::TooLong));
     }
 }

@@ -6,6 +6,8 @@
 //! most once in ten seconds, and when it moved by five points or crossed a mark. C nodes say nothing, and are in no
 //! zone.
 
+use std::collections::BTreeSet;
+
 use crate::base::time::{MonoMs, Now};
 use crate::engine::node_set::{ME, NodeRef};
 use crate::engine::outbox::Outbox;
@@ -59,6 +61,11 @@ pub struct ZoneRef(u16);
 
 impl ZoneRef {
     pub const NONE: Self = Self(0);
+
+    /// That of a place in the list of names.
+    fn at(place: usize) -> Self {
+        Self(u16::try_from(place + 1).unwrap_or(0))
+    }
 }
 
 /// What is kept of a node's NODE_INFO.
@@ -166,16 +173,20 @@ impl Cluster {
             return ZoneRef::NONE;
         }
         let zones = &mut self.own_info.zones;
-        let at = zones.iter().position(|known| known == name).unwrap_or_else(|| {
-            if zones.len() < ZONES_MAX {
-                zones.push(name.to_owned());
-            }
-            zones.len() - 1
-        });
-        if self.own_info.zones[at] != name {
-            return ZoneRef::NONE;
+        if let Some(at) = zones.iter().position(|known| known == name) {
+            return ZoneRef::at(at);
         }
-        ZoneRef(u16::try_from(at + 1).unwrap_or(0))
+        if zones.len() < ZONES_MAX {
+            zones.push(name.to_owned());
+            return ZoneRef::at(zones.len() - 1);
+        }
+        // One that no node is in any more gives way.
+        let used: BTreeSet<ZoneRef> = self.nodes.iter().map(|node| node.info.zone).collect();
+        let Some(at) = (0..ZONES_MAX).find(|at| !used.contains(&ZoneRef::at(*at))) else {
+            return ZoneRef::NONE;
+        };
+        self.own_info.zones[at] = name.to_owned();
+        ZoneRef::at(at)
     }
 
     /// Empty for none.

@@ -9,6 +9,7 @@ use crate::base::limits::{HANDSHAKES_MAX, HANDSHAKES_PER_SOURCE_MAX};
 use crate::base::time::UnixMs;
 use crate::engine::outbox::LinkRequest;
 use crate::proto::bus::{GossipEntry, GossipKind, NodeFlags};
+use crate::proto::node_info::NodeInfo;
 use crate::proto::nodes_conf::{self, LinkState, NodeLine};
 
 const PORT: u16 = 7711;
@@ -337,6 +338,24 @@ fn a_node_that_meets_itself_learns_no_address_of_its_own() {
     assert_eq!(my_ip(&machine), Some(ip(0)), "others cannot reach it there");
     machine.receive((FOREIGN_LINK, ip(1)), GossipKind::Meet, id(1), &[]);
     assert_eq!(my_ip(&machine), Some(ip(0)));
+}
+
+#[test]
+fn zones_that_nobody_is_in_any_more_make_room() {
+    let mut machine = Machine::knowing(2);
+    let (first, second, now) = (machine.find(1), machine.find(2), machine.now);
+    let mut say = |node: NodeRef, zone: &str| {
+        let info = NodeInfo { zone, ..NodeInfo::default() };
+        machine.cluster.note_node_info(now, node, &info);
+        let zone = machine.cluster.zone(node);
+        machine.cluster.zone_name(zone).to_owned()
+    };
+    assert_eq!(say(second, "south"), "south");
+    for n in 0..5000 {
+        let name = format!("z{n}");
+        assert_eq!(say(first, &name), name);
+    }
+    assert_eq!(say(second, "south"), "south");
 }
 
 #[test]
