@@ -152,8 +152,11 @@ impl Engine {
         if self.jobs.has_no_shortages() {
             return;
         }
-        let before = self.late_copies.to_nodes.get(&node).map(|walk| walk.resend);
-        let walk = Walk::new(resend.max(before.unwrap_or(Resend::No)), self.now.mono);
+        let walk = match self.late_copies.to_nodes.remove(&node) {
+            // A node comes back in several ways at once: the walk begins anew, after its pause.
+            Some(before) => Walk { slot: 0, resend: resend.max(before.resend), ..before },
+            None => Walk::new(resend, self.now.mono),
+        };
         self.late_copies.to_nodes.insert(node, walk);
     }
 
