@@ -70,13 +70,18 @@ impl Cluster {
     }
 
     /// Tries the next one of the forgotten nodes, where it was: whoever answers under its ID is back.
+    /// Tombstones end here when their time is over.
     pub(super) fn try_forgotten(&mut self, cx: &mut Context<'_>) {
         let now = cx.now.mono;
         if self.tombstones.is_empty() || self.watch.try_at.is_some_and(|at| now < at) {
             return;
         }
         self.watch.try_at = Some(now.plus_ms(TRY_PERIOD_MS));
-        self.tombstones.retain(|_, since| cx.now.wall.ms_since(*since) < TOMBSTONE_MS);
+        self.tombstones.retain(|_, since| {
+            // Clocks are set back.
+            *since = (*since).min(cx.now.wall);
+            cx.now.wall.ms_since(*since) < TOMBSTONE_MS
+        });
         let after = self.watch.tried.map_or(Bound::Unbounded, Bound::Excluded);
         let next = self.tombstones.range((after, Bound::Unbounded)).next();
         self.watch.tried = next.or(self.tombstones.first_key_value()).map(|(id, _)| *id);
@@ -96,7 +101,8 @@ impl Cluster {
             return;
         }
         let failing_since = *self.node_mut(node).failing_since.get_or_insert(now);
-        let (Some(majority_since), 1..) = (self.watch.majority_since, self.forget_after_secs) else {
+        let (Some(majority_since), 1..) = (self.watch.majority_since, self.forget_after_secs)
+        else {
             return;
         };
         let after_ms = self.forget_after_secs.saturating_mul(1000);
@@ -159,8 +165,9 @@ impl Cluster {
         if !self.forgotten.contains_key(&id) {
             let Ok(place) = u16::try_from(self.nodes.len()) else { return };
             let mut node = Node::forgotten(id);
-            node.contact.address = address
-                .and_then(|(client, bus_port)| Address::new(client.ip(), client.port(), Some(bus_port)));
+            node.contact.address = address.and_then(|(client, bus_port)| {
+                Address::new(client.ip(), client.port(), Some(bus_port))
+            });
             self.nodes.push(node);
             self.forgotten.insert(id, NodeRef(place));
         }
