@@ -130,6 +130,10 @@ test-mixed: all ## Test a cluster of C nodes and ours; DISQUE_C=path of the C se
 test-network: all ## Test nodes in network namespaces whose packets are lost; wants nft, ip and unshare
 	tests/network/run $(SERVER)
 
+.PHONY: test-zones
+test-zones: all ## Measure nodes in zones 1 ms and 40 ms apart; JOBS=n; wants ip, unshare and /dev/net/tun
+	tests/network/zones $(SERVER) $(JOBS)
+
 .PHONY: install
 install: all ## Install binaries, configuration and documents under PREFIX; SERVICE_USER=name owns the data
 	$(INSTALL) -d "$(DESTDIR)$(BINDIR)" "$(DESTDIR)$(SYSCONFDIR)" "$(DESTDIR)$(DOCDIR)"
