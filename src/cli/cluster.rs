@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use super::address::ServerAddress;
 use super::config_all;
 use super::connection::ServerConnection;
+use super::differences::{self, Difference, NodeAnswers, NodeTraits};
 use super::failure::{Failure, STATUS_FAILED};
 use super::info::text_of;
 use super::nodes::{self, NodePeer, NodeView, short};
@@ -35,11 +36,28 @@ pub const MEMBER_COLUMNS: &[TableColumn] = &[
     TableColumn { heading: "ADDRESS", key: "address", align: Align::Left, width_min: 0 },
 ];
 
+/// For programs.
 pub const CHECK_COLUMNS: &[TableColumn] = &[
     TableColumn { heading: "NODE", key: "id", align: Align::Left, width_min: 0 },
     TableColumn { heading: "ADDRESS", key: "address", align: Align::Left, width_min: 0 },
     TableColumn { heading: "LEAVING", key: "leaving", align: Align::Left, width_min: 0 },
     TableColumn { heading: "TROUBLES", key: "troubles", align: Align::Left, width_min: 0 },
+    TableColumn { heading: "VERSION", key: "version", align: Align::Left, width_min: 0 },
+    TableColumn { heading: "ZONE", key: "zone", align: Align::Left, width_min: 0 },
+    TableColumn { heading: "CLUSTER", key: "cluster_name", align: Align::Left, width_min: 0 },
+    TableColumn { heading: "ABILITIES", key: "abilities", align: Align::Left, width_min: 0 },
+    TableColumn { heading: "WARNINGS", key: "warnings", align: Align::Left, width_min: 0 },
+];
+
+/// For people, who read troubles and warnings below.
+const CHECK_COLUMNS_SHOWN: &[TableColumn] = &[
+    TableColumn { heading: "NODE", key: "id", align: Align::Left, width_min: 8 },
+    TableColumn { heading: "ADDRESS", key: "address", align: Align::Left, width_min: 15 },
+    TableColumn { heading: "VERSION", key: "version", align: Align::Left, width_min: 0 },
+    TableColumn { heading: "ZONE", key: "zone", align: Align::Left, width_min: 0 },
+    TableColumn { heading: "CLUSTER", key: "cluster_name", align: Align::Left, width_min: 0 },
+    TableColumn { heading: "LACKS", key: "lacks", align: Align::Left, width_min: 0 },
+    TableColumn { heading: "STATE", key: "state", align: Align::Left, width_min: 0 },
 ];
 
 /// A node to be made part of a cluster.
@@ -185,7 +203,18 @@ struct NodeFinding<'a> {
     troubles: Vec<String>,
 }
 
-/// Compares the views of all nodes that can be found. Returns 1 when something is wrong.
+impl NodeFinding<'_> {
+    fn state(&self) -> &'static str {
+        match (self.is_leaving, self.troubles.is_empty()) {
+            (_, false) => "trouble",
+            (true, true) => "leaving",
+            (false, true) => "ok",
+        }
+    }
+}
+
+/// Compares the views of all nodes that can be found, and what they are. Returns 1 when something
+/// is wrong; that nodes differ is a warning.
 pub fn check(options: &CliOptions) -> Result<u8, Failure> {
     let mut found = match options.command.as_slice() {
         [] => nodes::find(options)?,
@@ -202,42 +231,103 @@ pub fn check(options: &CliOptions) -> Result<u8, Failure> {
     }
     let views = nodes::ask(&mut found, nodes::view)?;
     let policies = nodes::ask(&mut found, config_all::policies_of)?;
+    let answers = nodes::ask(&mut found, NodeAnswers::read)?;
+    let answers: Vec<Option<NodeAnswers>> = answers.into_iter().map(Result::ok).collect();
+    let traits = differences::traits_of(&found, &answers);
     let mut findings = compare(&found, &views);
     let policies: Vec<Option<String>> = policies.into_iter().map(|it| it.ok().flatten()).collect();
-    for (finding, differs) in findings.iter_mut().zip(config_all::which_differ(&policies)) {
-        if differs {
-            finding.troubles.push("has another queue-policy than most".to_owned());
-        }
+    for (finding, difference) in findings.iter_mut().zip(config_all::which_differ(&policies)) {
+        let trouble = difference.map(|it| format!("has another queue-policy than most: {it}"));
+        finding.troubles.extend(trouble);
     }
-    let bad = findings.iter().filter(|finding| !finding.troubles.is_empty()).count();
+    for (finding, answers) in findings.iter_mut().zip(&answers) {
+        let mistaken = answers.iter().flat_map(|it| differences::mistaken(it, &traits));
+        finding.troubles.extend(mistaken);
+    }
+    let names: Vec<String> = found.iter().map(|node| node.address.to_string()).collect();
+    let warnings = differences::find(&names, &traits, &answers);
     if options.format.form.is_for_programs() {
-        let cells = |finding: &NodeFinding<'_>| {
-            vec![
-                Cell::Text(finding.node.id.clone()),
-                Cell::Text(finding.node.address.to_string()),
-                Cell::Flag(finding.is_leaving),
-                Cell::Texts(finding.troubles.clone()),
-            ]
-        };
-        let table =
-            TextTable { columns: CHECK_COLUMNS, rows: findings.iter().map(cells).collect() };
+        let rows = check_rows(&findings, &traits, &warnings);
+        let table = TextTable { columns: CHECK_COLUMNS, rows };
         terminal::print(table.render(options.format.form))?;
     } else {
-        print_findings(&findings, bad)?;
+        let rows = check_rows_shown(&findings, &traits);
+        let table = TextTable { columns: CHECK_COLUMNS_SHOWN, rows };
+        terminal::print(table.render(options.format.form))?;
+        print_findings(&findings, &warnings, differences::zone_count(&traits))?;
     }
-    Ok(if bad == 0 { 0 } else { STATUS_FAILED })
+    let is_well = findings.iter().all(|finding| finding.troubles.is_empty());
+    Ok(if is_well { 0 } else { STATUS_FAILED })
 }
 
-fn print_findings(findings: &[NodeFinding<'_>], bad: usize) -> Result<(), Failure> {
-    let all = counted(findings.len() as u64, "node");
-    for NodeFinding { node, is_leaving, troubles } in findings {
-        let mark = if *is_leaving { " (leaving)" } else { "" };
-        let found = if troubles.is_empty() { "ok".to_string() } else { troubles.join(", ") };
-        terminal::print(format!("{}{mark}: {}\n", node.label(), terminal::one_line(&found)))?;
+fn check_rows(
+    findings: &[NodeFinding<'_>],
+    traits: &[NodeTraits],
+    warnings: &[Difference],
+) -> Vec<Vec<Cell>> {
+    let row = |(place, (finding, traits)): (usize, (&NodeFinding<'_>, &NodeTraits))| {
+        let own = warnings.iter().filter(|warning| warning.nodes.contains(&place));
+        vec![
+            Cell::Text(finding.node.id.clone()),
+            Cell::Text(finding.node.address.to_string()),
+            Cell::Flag(finding.is_leaving),
+            Cell::Texts(finding.troubles.clone()),
+            known(&traits.version),
+            known(&traits.zone),
+            known(&traits.cluster_name),
+            traits.abilities.clone().map_or(Cell::Nothing, Cell::Texts),
+            Cell::Texts(own.map(|warning| warning.text.clone()).collect()),
+        ]
+    };
+    findings.iter().zip(traits).enumerate().map(row).collect()
+}
+
+fn check_rows_shown(findings: &[NodeFinding<'_>], traits: &[NodeTraits]) -> Vec<Vec<Cell>> {
+    let row = |(finding, node): (&NodeFinding<'_>, &NodeTraits)| {
+        let lacking = differences::lacking(node, traits);
+        vec![
+            Cell::Id(finding.node.id.clone()),
+            Cell::Text(finding.node.address.to_string()),
+            known(&node.version),
+            known(&node.zone),
+            known(&node.cluster_name),
+            match (&node.abilities, lacking.is_empty()) {
+                (None, false) => Cell::Text("all".to_owned()),
+                (_, true) => Cell::Nothing,
+                (Some(_), false) => Cell::Text(lacking.join(",")),
+            },
+            Cell::Text(finding.state().to_owned()),
+        ]
+    };
+    findings.iter().zip(traits).map(row).collect()
+}
+
+fn known(text: &Option<String>) -> Cell {
+    text.clone().map_or(Cell::Nothing, Cell::Text)
+}
+
+/// Prints a line for each node with troubles, one for each difference, and what it comes to.
+fn print_findings(
+    findings: &[NodeFinding<'_>],
+    warnings: &[Difference],
+    zone_count: usize,
+) -> Result<(), Failure> {
+    let bad = findings.iter().filter(|finding| !finding.troubles.is_empty());
+    for NodeFinding { node, troubles, .. } in bad.clone() {
+        let found = troubles.join(", ");
+        terminal::print(format!("{}: {}\n", node.label(), terminal::one_line(&found)))?;
     }
-    terminal::print(match bad {
+    for warning in warnings {
+        terminal::print(format!("WARNING: {}\n", terminal::one_line(&warning.text)))?;
+    }
+    let all = counted(findings.len() as u64, "node");
+    let zones = match zone_count {
+        0 => String::new(),
+        zones => format!(" in {}", counted(zones as u64, "zone")),
+    };
+    terminal::print(match bad.count() {
         0 if findings.len() == 1 => "OK: 1 node, and it knows no other\n".to_string(),
-        0 => format!("OK: {all} see each other\n"),
+        0 => format!("OK: {all}{zones} see each other\n"),
         bad => format!(
             "TROUBLE: at {bad} of {all}. Start what is down, or have every other node \
              CLUSTER FORGET it; set policies everywhere with config-all.\n"

@@ -104,23 +104,14 @@ impl NodeCondition {
     }
 }
 
-/// Finds what a policy says with a word that takes a number: a map, or the same as a flat list, of
-/// the value and the glob that says it.
+/// Finds what a policy says with a word that takes a number: a field of the value and the glob that
+/// says it.
 fn number_of(policy: &Value, word: &str) -> Option<usize> {
-    let value = match policy {
-        Value::Map(pairs) => &pairs.iter().find(|(name, _)| is_text(name, word))?.1,
-        Value::Array(items) => &items.chunks_exact(2).find(|pair| is_text(&pair[0], word))?[1],
-        _ => return None,
-    };
-    let Value::Array(value) = value else { return None };
+    let Value::Array(value) = policy.field(word)? else { return None };
     match value.first() {
         Some(Value::Integer(number)) => usize::try_from(*number).ok(),
         _ => None,
     }
-}
-
-fn is_text(value: &Value, text: &str) -> bool {
-    matches!(value, Value::Bulk(bytes) if bytes == text.as_bytes())
 }
 
 /// Reads the reply to CONFIG GET maxmemory. It is an error where CONFIG was renamed away.

@@ -61,7 +61,7 @@ fn row(node: &NodeView, (directive, value): &(String, String)) -> Vec<Cell> {
 }
 
 /// The directives of a node that match a glob, and their values.
-fn value_of(
+pub fn value_of(
     connection: &mut ServerConnection,
     directive: &[u8],
 ) -> Result<Vec<(String, String)>, Failure> {
@@ -84,15 +84,34 @@ pub fn policies_of(connection: &mut ServerConnection) -> Result<Option<String>, 
     Ok(value_of(connection, b"queue-policy")?.pop().map(|(_, value)| value))
 }
 
-/// Which of some nodes have other policies than most; of equally many the first node is right.
-pub fn which_differ(policies: &[Option<String>]) -> Vec<bool> {
+/// What each of some nodes has otherwise in its policies than most; of equally many the first node
+/// is right.
+pub fn which_differ(policies: &[Option<String>]) -> Vec<Option<String>> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for known in policies.iter().flatten() {
         *counts.entry(known).or_default() += 1;
     }
     let most = counts.values().max().copied().unwrap_or(0);
     let usual = policies.iter().flatten().find(|known| counts[known.as_str()] == most);
-    policies.iter().map(|known| known.is_some() && known.as_ref() != usual).collect()
+    let difference = |known: &Option<String>| {
+        let (known, usual) = (known.as_ref()?, usual?);
+        (known != usual).then(|| difference(known, usual))
+    };
+    policies.iter().map(difference).collect()
+}
+
+/// The first line that only one of two has, of each.
+fn difference(policies: &str, usual: &str) -> String {
+    let only = |one: &str, other: &str| {
+        let mut lines = one.lines().filter(|line| other.lines().all(|known| known != *line));
+        lines.next().map(str::to_owned)
+    };
+    match (only(policies, usual), only(usual, policies)) {
+        (Some(line), Some(missed)) => format!("'{line}', not '{missed}'"),
+        (Some(line), None) => format!("'{line}' is further"),
+        (None, Some(missed)) => format!("'{missed}' is missing"),
+        (None, None) => "its lines have another order".to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -102,11 +121,15 @@ mod tests {
     #[test]
     fn who_differs_from_most_is_named_and_c_nodes_are_not() {
         let differ = |policies: &[Option<&str>]| {
-            which_differ(&policies.iter().map(|known| known.map(str::to_owned)).collect::<Vec<_>>())
+            let known: Vec<_> = policies.iter().map(|known| known.map(str::to_owned)).collect();
+            let differ = which_differ(&known);
+            differ.into_iter().map(Option::unwrap_or_default).collect::<Vec<String>>()
         };
-        assert_eq!(differ(&[Some("a"), Some("b"), Some("b")]), [true, false, false]);
-        assert_eq!(differ(&[Some("a"), Some("b")]), [false, true]);
-        assert_eq!(differ(&[None, Some("b"), None]), [false; 3]);
-        assert_eq!(differ(&[None, None]), [false; 2]);
+        assert_eq!(differ(&[Some("a"), Some("b"), Some("b")]), ["'a', not 'b'", "", ""]);
+        assert_eq!(differ(&[Some("a\nb"), Some("a")]), ["", "'b' is missing"]);
+        assert_eq!(differ(&[Some("a"), Some("a\nb")]), ["", "'b' is further"]);
+        assert_eq!(differ(&[Some("a\nb"), Some("b\na")]), ["", "its lines have another order"]);
+        assert_eq!(differ(&[None, Some("b"), None]), [""; 3]);
+        assert_eq!(differ(&[None, None]), [""; 2]);
     }
 }

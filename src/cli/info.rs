@@ -26,6 +26,11 @@ impl Info {
         self.0.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
     }
 
+    /// Returns the version of ours, or of Disque where it is the C server.
+    pub fn version(&self) -> Option<&str> {
+        self.field("server_version").or_else(|| self.field("disque_version"))
+    }
+
     /// Returns the value of a field that counts something, or 0.
     pub fn number(&self, name: &str) -> u64 {
         self.field(name).and_then(|value| value.parse().ok()).unwrap_or(0)

@@ -21,6 +21,7 @@ pub mod condition;
 pub mod config_all;
 pub mod connection;
 pub mod dead;
+pub mod differences;
 pub mod failure;
 pub mod help;
 pub mod info;

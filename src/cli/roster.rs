@@ -67,10 +67,8 @@ impl NodeNumbers {
         Ok(NodeNumbers { condition, queued: survey::jobs_queued(connection)? })
     }
 
-    /// Returns the version of ours, or of Disque where it is the C server.
     fn version(&self) -> Cell {
-        let field = |name| self.condition.info.field(name);
-        let version = field("server_version").or_else(|| field("disque_version"));
+        let version = self.condition.info.version();
         version.map_or(Cell::Nothing, |version| Cell::Text(version.to_string()))
     }
 }

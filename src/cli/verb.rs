@@ -64,7 +64,7 @@ pub static VERBS: &[Verb] = &[
     Verb {
         name: "cluster check",
         syntax: "[<host:port>]",
-        summary: "Compare what the nodes of a cluster know of each other",
+        summary: "Compare what the nodes of a cluster know of each other, and what they are",
         run: cluster::check,
     },
     Verb {

@@ -33,6 +33,23 @@ pub enum Value {
     Null,
 }
 
+impl Value {
+    /// Returns the value that follows a name, in a map or in a flat list of names and values.
+    pub fn field(&self, name: &str) -> Option<&Value> {
+        let is_name = |key: &Value| matches!(key, Value::Bulk(key) if key == name.as_bytes());
+        match self {
+            Value::Map(pairs) => {
+                pairs.iter().find_map(|(key, value)| is_name(key).then_some(value))
+            }
+            Value::Array(items) => items.chunks_exact(2).find_map(|pair| match pair {
+                [key, value] if is_name(key) => Some(value),
+                _ => None,
+            }),
+            _ => None,
+        }
+    }
+}
+
 /// Why bytes are no reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyError {

@@ -102,7 +102,11 @@ fn a_setting_is_set_on_all_nodes_and_check_names_the_one_that_differs() {
     differ.arg("mail* max-deliveries 6");
     assert_eq!(told_by(differ).0, "OK\n");
     let (stdout, _, status) = told_by(client(port, "cluster check"));
-    let line = format!("{}: has another queue-policy than most\n", address(&nodes[1]));
+    let line = format!(
+        "{}: has another queue-policy than most: 'mail* max-deliveries 6', not \
+         'mail* max-deliveries 5'\n",
+        address(&nodes[1])
+    );
     assert!(status == 1 && stdout.contains(&line), "{stdout}");
     let (stdout, _, _) = told_by(client(port, "config-all get queue-policy --csv"));
     assert_eq!(stdout.matches("max-deliveries 5").count(), 2, "{stdout}");
@@ -111,6 +115,63 @@ fn a_setting_is_set_on_all_nodes_and_check_names_the_one_that_differs() {
     assert!(status == 1 && stderr.starts_with("Left out node "), "{stderr}");
     let (_, stderr, status) = told_by(client(port, "config-all put x"));
     assert!(status == 1 && stderr.starts_with("config-all takes 'get DIRECTIVE'"), "{stderr}");
+}
+
+#[test]
+fn check_shows_what_nodes_are_and_names_what_differs() {
+    let (nodes, _) = three_nodes();
+    let set = |n: usize, directive: &str, value: &str| {
+        let mut command = client(nodes[n].port(), "config set");
+        command.args([directive, value]);
+        assert_eq!(told_by(command).0, "OK\n");
+    };
+    for (n, zone) in ["north", "south", "south"].into_iter().enumerate() {
+        set(n, "cluster-name", "prod");
+        set(n, "availability-zone", zone);
+    }
+    let port = nodes[0].port();
+    // Each node says it to the others within moments.
+    let (stdout, ..) = eventually(
+        || told_by(client(port, "cluster check")),
+        |(_, stderr, status)| stderr.is_empty() && *status == 0,
+    );
+    assert!(stdout.ends_with("OK: 3 nodes in 2 zones see each other\n"), "{stdout}");
+    assert!(!stdout.contains("WARNING"), "{stdout}");
+    let row: Vec<&str> = stdout.lines().nth(1).expect("a row").split_whitespace().collect();
+    assert_eq!(row[1..], [&address(&nodes[0]), row[2], "north", "prod", "-", "ok"]);
+
+    set(1, "cluster-name", "test");
+    set(1, "cluster-forget-after", "600");
+    set(2, "availability-zone", "");
+    let (stdout, ..) = eventually(
+        || told_by(client(port, "cluster check")),
+        |(_, stderr, status)| stderr.is_empty() && *status == 0,
+    );
+    for line in [
+        format!(
+            "WARNING: availability-zone differs: set at 2 nodes; empty at {}: ",
+            address(&nodes[2])
+        ),
+        format!(
+            "WARNING: cluster-name differs: \"prod\" at 2 nodes; \"test\" at {}: ",
+            address(&nodes[1])
+        ),
+        format!(
+            "WARNING: cluster-forget-after differs: 0 at 2 nodes; 600 at {}\n",
+            address(&nodes[1])
+        ),
+    ] {
+        assert!(stdout.contains(&line), "{line} in {stdout}");
+    }
+    assert_eq!(stdout.matches("WARNING").count(), 3, "{stdout}");
+    let (stdout, _, status) = told_by(client(port, "cluster check --json"));
+    assert_eq!((stdout.matches("\"warnings\":[]").count(), status), (1, 0), "{stdout}");
+    let row = stdout.lines().find(|line| line.contains(&address(&nodes[1]))).expect("a row");
+    assert!(
+        row.contains("\"zone\":\"south\",\"cluster_name\":\"test\",\"abilities\":[\""),
+        "{row}"
+    );
+    assert!(row.contains("\"warnings\":[\"cluster-name differs: "), "{row}");
 }
 
 #[test]
