@@ -38,8 +38,8 @@ pub struct Sim {
     /// Commands that other clients get in between the slices of long commands.
     pub between_slices: VecDeque<(ClientId, Words)>,
     pub checks: Checks,
-    /// How many nodes had each job when its producer got the ID.
-    pub copies_when_promised: BTreeMap<Vec<u8>, usize>,
+    /// Which nodes had each job when its producer got the ID.
+    pub holders_when_promised: BTreeMap<Vec<u8>, Vec<usize>>,
     /// Every crash, in their order.
     pub losses: Vec<Loss>,
 }
@@ -89,7 +89,7 @@ impl Sim {
             quantum_max: 64,
             between_slices: VecDeque::new(),
             checks: Checks::EveryInput,
-            copies_when_promised: BTreeMap::new(),
+            holders_when_promised: BTreeMap::new(),
             losses: Vec::new(),
         }
     }
@@ -256,7 +256,7 @@ impl Sim {
         false
     }
 
-    /// Hands a client its replies, and counts the copies of jobs that it is promised.
+    /// Hands a client its replies, and notes who has the jobs that it is promised.
     fn take_in(&mut self, n: usize, client: ClientId, bytes: &[u8]) {
         let Some(client) = self.nodes[n].clients.get_mut(&client) else { return };
         let seen = client.replies.len();
@@ -266,8 +266,8 @@ impl Sim {
             _ => None,
         });
         for id in promised.collect::<Vec<_>>() {
-            let copies = self.count_copies(&id);
-            self.copies_when_promised.insert(id, copies);
+            let holders = self.holders_of(&id);
+            self.holders_when_promised.insert(id, holders);
         }
     }
 

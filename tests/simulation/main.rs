@@ -114,6 +114,8 @@ fn a_cluster_keeps_its_promises() {
     );
     assert!(!enough || sum.windy_early * 1000 <= sum.windy_holds, "held jobs wait: {sum:?}");
     assert!(!enough || sum.died * 100 >= sum.promised, "some jobs fail: {sum:?}");
+    assert!(!enough || sum.zoned * 20 >= sum.promised, "some jobs are spread: {sum:?}");
+    assert!(!enough || sum.forgotten * 20 >= seeds().count(), "some nodes are forgotten: {sum:?}");
     assert!(!enough || sum.late_duplicates * 3 <= seeds().count(), "acks are kept: {sum:?}");
 }
 
@@ -154,6 +156,24 @@ fn a_large_cluster_forms_finds_its_dead_and_heals() {
     println!("| {} |\n|{}", scale::HEADINGS.join(" | "), "---:|".repeat(scale::HEADINGS.len()));
     for size in sizes.split(',') {
         println!("{}", scale::measure(size.parse().expect("a number of nodes")).row());
+    }
+}
+
+/// Clusters form by seeds in seconds, with few look-ups of names, and then look up none.
+#[test]
+fn a_large_cluster_forms_by_seeds() {
+    for count in [3, 10, 50] {
+        let figures = scale::measure_seeds(count);
+        println!("{}", figures.row());
+        assert!(figures.formed_ms <= 5000, "{figures:?}");
+        assert!(figures.lookups_max <= 6, "{figures:?}");
+        assert!(figures.frames <= f64::from(count) * 30.0, "{figures:?}");
+    }
+    let Ok(sizes) = std::env::var("SCALE") else { return };
+    let headings = scale::SEED_HEADINGS;
+    println!("| {} |\n|{}", headings.join(" | "), "---:|".repeat(headings.len()));
+    for size in sizes.split(',') {
+        println!("{}", scale::measure_seeds(size.parse().expect("a number of nodes")).row());
     }
 }
 

@@ -3,8 +3,10 @@
 //!
 //! Nodes have the default settings, frames take 0 to 2 ms, and nothing has a job: this is
 //! about membership alone. `make sim-scale` prints the table that docs/simulation.md holds;
-//! a smaller cluster is held to bounds in every run of the tests.
+//! a smaller cluster is held to bounds in every run of the tests. The same for clusters that form by
+//! cluster-seeds, of which every node has one name that leads to all.
 
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use disque::base::ids::NodeId;
@@ -96,6 +98,108 @@ pub fn measure(node_count: u16) -> Figures {
         detected_ms,
         healed_ms,
         quiet_cpu_percent: cpu_secs * 100.0 / f64::from(node_count) / QUIET_SECS as f64,
+    }
+}
+
+/// What it took a cluster to form by seeds, all nodes started at once.
+#[derive(Clone, Copy, Debug)]
+pub struct SeedFigures {
+    pub node_count: u16,
+    /// Until every node has a link to every other.
+    pub formed_ms: u64,
+    /// How often a node had the name resolved, until none does so any more.
+    pub lookups_max: u64,
+    /// Until then.
+    pub settled_ms: u64,
+    /// Frames and KiB that a node sent until every node has a link to every other.
+    pub frames: f64,
+    pub kib: f64,
+}
+
+pub const SEED_HEADINGS: [&str; 6] = [
+    "nodes",
+    "to form by seeds, s",
+    "frames a node",
+    "KiB a node",
+    "look-ups a node, at most",
+    "the last one after, s",
+];
+
+impl SeedFigures {
+    /// A row of the table in docs/simulation.md.
+    pub fn row(&self) -> String {
+        let secs = |ms: u64| format!("{:.1}", ms as f64 / 1000.0);
+        let cells = [
+            self.node_count.to_string(),
+            secs(self.formed_ms),
+            format!("{:.0}", self.frames),
+            format!("{:.0}", self.kib),
+            self.lookups_max.to_string(),
+            secs(self.settled_ms),
+        ];
+        format!("| {} |", cells.join(" | "))
+    }
+}
+
+/// When a node has its seeds resolved: as the server, which this repeats.
+struct SeedClock {
+    resolve_at: u64,
+    wait_ms: u64,
+    lookups: u64,
+    last_at: u64,
+}
+
+impl SeedClock {
+    const WAIT_MIN_MS: u64 = 1000;
+    const WAIT_MAX_MS: u64 = 60_000;
+    const VISIT_EVERY_MS: u64 = 100;
+
+    fn visit(&mut self, sim: &mut Sim, n: usize, seeds: &[SocketAddr]) {
+        if sim.now_ms < self.resolve_at {
+            return;
+        }
+        self.lookups += 1;
+        self.last_at = sim.now_ms;
+        let now = sim.now(n).mono;
+        let cluster = sim.nodes[n].engine.cluster();
+        let is_missing =
+            cluster.lacks_links() || seeds.iter().any(|at| cluster.is_seed_missing(now, *at));
+        sim.meet_seeds(n, seeds);
+        self.resolve_at = if is_missing { sim.now_ms + self.wait_ms } else { u64::MAX };
+        self.wait_ms = (self.wait_ms * 2).min(Self::WAIT_MAX_MS);
+    }
+}
+
+/// How a cluster forms whose nodes all have a name that leads to all of them.
+pub fn measure_seeds(node_count: u16) -> SeedFigures {
+    let mut sim = Sim::new(1, node_count, &EngineConfig::default(), AppendOnly::No);
+    sim.checks = Checks::WhenAsked;
+    let seeds: Vec<SocketAddr> =
+        sim.nodes.iter().map(|node| SocketAddr::new(node.ip, PORT)).collect();
+    let clock =
+        |_| SeedClock { resolve_at: 0, wait_ms: SeedClock::WAIT_MIN_MS, lookups: 0, last_at: 0 };
+    let mut clocks: Vec<SeedClock> = (0..node_count).map(clock).collect();
+    let mut formed = None;
+    while formed.is_none() || clocks.iter().any(|clock| clock.resolve_at < u64::MAX) {
+        for (n, clock) in clocks.iter_mut().enumerate() {
+            clock.visit(&mut sim, n, &seeds);
+        }
+        sim.run_for(SeedClock::VISIT_EVERY_MS);
+        assert!(sim.now_ms < GIVEN_UP_AFTER_MS, "forming by seeds takes too long");
+        if formed.is_none() && sim.is_whole() {
+            formed = Some((sim.now_ms, Sent::by(&sim)));
+        }
+    }
+    assert!(sim.is_whole(), "a cluster that has formed stays whole");
+    let (formed_ms, sent) = formed.expect("it was waited for");
+    let per_node = |count: u64| count as f64 / f64::from(node_count);
+    SeedFigures {
+        node_count,
+        formed_ms,
+        lookups_max: clocks.iter().map(|clock| clock.lookups).max().expect("there are nodes"),
+        settled_ms: clocks.iter().map(|clock| clock.last_at).max().expect("there are nodes"),
+        frames: per_node(sent.frames),
+        kib: per_node(sent.bytes) / 1024.0,
     }
 }
 

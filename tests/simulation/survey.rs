@@ -123,11 +123,11 @@ impl Sim {
         Some(Copy::new(self, n, &pairs))
     }
 
-    /// How many nodes have a job, those that are down and will find it again included.
-    pub fn count_copies(&mut self, id: &[u8]) -> usize {
+    /// Which nodes have a job, those that are down and will find it again included.
+    pub fn holders_of(&mut self, id: &[u8]) -> Vec<usize> {
         let nodes = 0..self.nodes.len();
         let has = |n: &usize| matches!(self.look(*n, &[b"SHOW", id]), Value::Array(_));
-        nodes.filter(has).count()
+        nodes.filter(has).collect()
     }
 
     /// All copies of all jobs on nodes that run.

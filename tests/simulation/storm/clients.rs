@@ -50,6 +50,11 @@ impl Storm {
         let keeps_a_copy = self.memory_levels[n] == 0 && !self.leaving[n];
         let sync = self.draw_sync(n, replicate).filter(|_| !is_async);
         let sync_words = sync.map_or(Vec::new(), |sync| words(&format!("SYNC {sync}")));
+        let zones = match is_async {
+            true => None,
+            false => self.draw_zones(n, replicate, retry_secs == 0),
+        };
+        let zone_words = zones.map_or(Vec::new(), |zones| words(&format!("ZONES {zones}")));
         let copies = match (is_async, keeps_a_copy) {
             (false, _) => sync.unwrap_or(replicate),
             (true, true) => 1,
@@ -61,6 +66,7 @@ impl Storm {
             retry_ms: retry_secs * 1000,
             delay_ms: delay_secs * 1000,
             copies,
+            zones: zones.unwrap_or(0),
             asked_at,
             promised_at: u64::MAX,
             expires_at: asked_at + ttl_secs * 1000,
@@ -73,7 +79,7 @@ impl Storm {
         let client = self.sim.connect_client(n, Resp::V2);
         self.adding.push(Adding { node: n, client, wanted });
         let trace = words(trace);
-        let more = [priority_words, attributes, trace, sync_words].concat();
+        let more = [priority_words, attributes, trace, sync_words, zone_words].concat();
         self.sim.send(n, client, [words(&line), more].concat());
     }
 
@@ -324,9 +330,9 @@ impl Storm {
     fn added(&mut self, reply: Value, wanted: Wanted) {
         match reply {
             Value::Status(id) => {
-                let copies = self.sim.copies_when_promised.remove(&id).expect("it was promised");
-                let lost = self.losers_of(&wanted);
-                let story = self.stories.entry(id).or_default();
+                let holders = self.sim.holders_when_promised.remove(&id).expect("it was promised");
+                let (copies, lost) = (holders.len(), self.losers_of(&wanted).len());
+                let story = self.stories.entry(id.clone()).or_default();
                 assert!(story.wanted.is_none(), "IDs are given once: {story:?}");
                 story.wanted = Some(wanted.clone());
                 // An at-most-once job may be on its way to another node already.
@@ -335,6 +341,9 @@ impl Storm {
                     copies + lost >= wanted.copies || is_over || wanted.retry_ms == 0,
                     "a job is promised when its copies are there, not when {copies} are: {story:?}"
                 );
+                if !is_over && wanted.retry_ms > 0 {
+                    self.check_zones(&id, &wanted, &holders);
+                }
             }
             Value::Error(text) => {
                 let known: &[&[u8]] = match self.weather {

@@ -11,6 +11,8 @@ use crate::storage::Crash;
 
 /// Nodes find each other again within this, once nothing is in their way.
 const WHOLE_WITHIN_MS: u64 = 15_000;
+/// The same where they may have forgotten each other, and try one every ten seconds.
+const FOUND_AGAIN_WITHIN_MS: u64 = 60_000;
 /// What was under way when all was made well arrives within this.
 const ARRIVED_WITHIN_MS: u64 = 200;
 /// After that acks and requeues have come to rest within this.
@@ -185,7 +187,7 @@ impl Storm {
         }
     }
 
-    fn crash(&mut self, n: usize) {
+    pub(super) fn crash(&mut self, n: usize) {
         if self.sim.nodes[n].state == State::Down {
             return;
         }
@@ -210,6 +212,7 @@ impl Storm {
         let enqueue = [EnqueueAtLoad::No, EnqueueAtLoad::No, EnqueueAtLoad::Yes][self.rng.index(3)];
         self.enqueued_once |= enqueue == EnqueueAtLoad::Yes;
         let old_id = *self.sim.nodes[n].engine.cluster().my_id();
+        self.move_to_new_address(n);
         self.sim.restart_with(n, enqueue);
         self.note_id(n, old_id);
         // What it was told last may not be in its nodes.conf.
@@ -220,10 +223,12 @@ impl Storm {
     /// From here on all is well. Consumers come back when the nodes are at rest.
     pub(super) fn heal(&mut self) {
         self.collect();
+        self.correct_names();
         self.repair();
         self.collect();
         self.reunite();
-        let until = self.sim.now_ms + WHOLE_WITHIN_MS;
+        let within_ms = if self.are_forgetful() { FOUND_AGAIN_WITHIN_MS } else { WHOLE_WITHIN_MS };
+        let until = self.sim.now_ms + within_ms;
         while !self.sim.is_whole() {
             self.run(100);
             assert!(self.sim.now_ms < until, "nodes find each other again");
@@ -265,7 +270,7 @@ impl Storm {
         self.join_ways();
     }
 
-    /// The operator makes the nodes one cluster again.
+    /// The operator makes the nodes one cluster again, as far as they do not do so themselves.
     fn reunite(&mut self) {
         let ids: Vec<NodeId> =
             self.sim.nodes.iter().map(|node| *node.engine.cluster().my_id()).collect();
@@ -281,8 +286,12 @@ impl Storm {
             }
         }
         for a in 0..ids.len() {
+            if self.membership.has_seeds {
+                break;
+            }
             for (b, id) in ids.iter().enumerate() {
-                if self.sim.nodes[a].engine.cluster().find(id).is_none() {
+                let is_known = self.sim.nodes[a].engine.cluster().find(id).is_some();
+                if !is_known && !self.has_buried(a, id) {
                     self.meet(a, b);
                 }
             }

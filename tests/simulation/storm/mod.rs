@@ -7,18 +7,20 @@
 //! `clients` are the producers and the consumers, `disasters` what goes wrong and is made
 //! well again, `attributes` and `priorities` what jobs have beside their bodies, `moves` in which
 //! queue they are, `policies` what queues have, `rest` what must hold of the queues while nobody
-//! takes jobs out of them, `tracing` what nodes note of jobs, and
-//! `story` what is known of each job.
+//! takes jobs out of them, `tracing` what nodes note of jobs, `zones` where nodes are, `membership` how
+//! they find and forget each other, and `story` what is known of each job.
 
 mod attributes;
 mod clients;
 mod disasters;
+mod membership;
 mod moves;
 mod policies;
 mod priorities;
 mod rest;
 mod story;
 mod tracing;
+mod zones;
 
 use std::collections::BTreeMap;
 
@@ -34,6 +36,7 @@ use crate::mishaps;
 use crate::node::State;
 use crate::storage::AppendOnly;
 use attributes::Attributes;
+use membership::Membership;
 use moves::Moves;
 use policies::Policies;
 use priorities::Priorities;
@@ -42,6 +45,7 @@ pub use story::Tally;
 use story::{Adding, InHand, Story, Wanted};
 use tracing::Tracing;
 pub use tracing::run;
+use zones::Zones;
 
 const QUEUES: [&str; 2] = ["red", "green"];
 const STEPS: u32 = 150;
@@ -123,6 +127,8 @@ struct Storm {
     policies: Policies,
     priorities: Priorities,
     tracing: Tracing,
+    zones: Zones,
+    membership: Membership,
 }
 
 impl Storm {
@@ -163,7 +169,9 @@ impl Storm {
             let now = sim.now(plain);
             sim.nodes[plain].engine.set_config(now, config);
         }
-        sim.meet_all();
+        let membership =
+            Membership::draw(Rng::from_seed(seed_bytes(seed, 0x3e)), usize::from(node_count));
+        membership.form(&mut sim);
         let gives_back = rng.below(2) == 0;
         let busy_ms =
             if weather == Weather::Stormy { [IN_TIME_MS, 4000][rng.index(2)] } else { IN_TIME_MS };
@@ -199,9 +207,13 @@ impl Storm {
             policies,
             priorities: Priorities::new(Rng::from_seed(seed_bytes(seed, 0xb3))),
             tracing: Tracing::draw(Rng::from_seed(seed_bytes(seed, 0x7c)), is_second_run),
+            zones: Zones::draw(Rng::from_seed(seed_bytes(seed, 0x20)), count),
+            membership,
         };
         storm.set_policies();
         storm.set_tracing();
+        storm.set_membership();
+        storm.set_zones();
         storm.draw_weather();
         storm
     }
@@ -232,6 +244,8 @@ impl Storm {
             self.sim.upset_disk(&mut self.rng, n);
         }
         self.shorten_memory();
+        self.lose_zone();
+        self.rename_somebody();
         self.move_something();
         self.look_at_a_life();
         self.consume();
@@ -252,11 +266,13 @@ impl Storm {
     }
 
     fn run(&mut self, ms: u64) {
+        self.meet_seeds();
         if self.watches_urgent() {
             self.run_watched(ms);
         } else {
             self.sim.run_for(ms);
         }
+        self.check_forgetting();
         self.collect();
         self.check_lives();
     }
@@ -273,6 +289,7 @@ impl Storm {
             assert!(!is_over, "every copy goes in the end: {:?} are left", self.sim.survey());
         }
         assert!(self.sim.is_whole(), "a whole cluster stays whole");
+        self.check_all_agree();
         let count = self.sim.nodes.len() as u64;
         let frames_before = self.sim.network.frame_count;
         self.sim.run_for(10_000);
@@ -297,6 +314,10 @@ impl Storm {
             moves: self.moves.made,
             moved: self.moves.delivered,
             moved_elsewhere: self.moves.elsewhere,
+            zoned: self.zones.promised,
+            lost_zones: self.zones.lost,
+            forgotten: self.membership.forgotten,
+            readdressed: self.membership.moved,
             ..Tally::default()
         };
         for (id, story) in &self.stories {
@@ -352,11 +373,13 @@ impl Storm {
         let dies = self.policies.of(&wanted.queue).dies_of_expiry && !self.was_moved(id);
         let lasts = dies && self.all_are_able_and_well();
         let had_time = lasts || wanted.expires_at > healed_at + EXPIRY_ERROR_MS;
-        wanted.retry_ms > 0 && self.losers_of(wanted) < wanted.copies && had_time
+        let losers = self.losers_of(wanted);
+        let lives_on = losers.len() < wanted.copies || self.zones.count(losers) < wanted.zones;
+        wanted.retry_ms > 0 && lives_on && had_time
     }
 
-    /// How many nodes may have lost a copy of this job.
-    fn losers_of(&self, wanted: &Wanted) -> usize {
+    /// The nodes that may have lost a copy of this job.
+    fn losers_of(&self, wanted: &Wanted) -> Vec<usize> {
         let has_lost = |n: &usize| {
             let reset = self.resets.iter().any(|(node, at)| node == n && *at >= wanted.asked_at);
             let crashed = self.sim.losses.iter().any(|loss| {
@@ -365,7 +388,7 @@ impl Storm {
             });
             reset || crashed
         };
-        (0..self.sim.nodes.len()).filter(has_lost).count()
+        (0..self.sim.nodes.len()).filter(has_lost).collect()
     }
 
     fn is_up(&self, n: usize) -> bool {

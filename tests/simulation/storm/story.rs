@@ -15,6 +15,8 @@ pub struct Wanted {
     pub delay_ms: u64,
     /// How many copies were promised; 0 when nothing was.
     pub copies: usize,
+    /// In how many zones they were promised to be.
+    pub zones: usize,
     pub asked_at: u64,
     /// When the ID was answered.
     pub promised_at: u64,
@@ -201,6 +203,13 @@ pub struct Tally {
     pub moves: usize,
     pub moved: usize,
     pub moved_elsewhere: usize,
+    /// Jobs that were promised for several zones, and zones that were lost whole.
+    pub zoned: usize,
+    pub lost_zones: usize,
+    /// How often a node forgot one that failed for long, and nodes that came back at another
+    /// address.
+    pub forgotten: usize,
+    pub readdressed: usize,
 }
 
 impl Tally {
@@ -220,5 +229,9 @@ impl Tally {
         self.moves += other.moves;
         self.moved += other.moved;
         self.moved_elsewhere += other.moved_elsewhere;
+        self.zoned += other.zoned;
+        self.lost_zones += other.lost_zones;
+        self.forgotten += other.forgotten;
+        self.readdressed += other.readdressed;
     }
 }
