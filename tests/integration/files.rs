@@ -11,7 +11,7 @@ use disque::proto::reply_reader::Value;
 use crate::support::{Client, TestServer, bulk, error, eventually, integer, status, text};
 
 /// A tool that mounts something as the script says and becomes the server.
-fn mounting(script: &str) -> Vec<String> {
+pub fn mounting(script: &str) -> Vec<String> {
     let script = format!("{script} && exec \"$@\"");
     let words = unsharing().iter().copied().chain(["sh", "-c", &script, "sh"]);
     words.map(str::to_owned).collect()

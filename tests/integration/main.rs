@@ -19,6 +19,7 @@ mod damaged_commands;
 mod dead_letters;
 mod fairness;
 mod files;
+mod forgetting;
 mod hangup;
 mod holds;
 mod hostile_bus;
