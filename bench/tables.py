@@ -7,6 +7,7 @@ limit that is aimed at, on ours / C ("ratio") or on ours alone ("value").
 import contextlib
 import dataclasses
 import re
+import signal
 import socket
 import threading
 import time
@@ -189,7 +190,87 @@ def cluster(scale):
         urgent(200),
         given_back(max(5, round(60 * scale))),
         waiters(10_000),
+        slow_node(max(100, n(1000))),
+        quiet_nodes(max(5, round(20 * scale))),
     ]
+
+
+def messages_sent(group):
+    """How many messages all nodes have sent to each other so far."""
+    lines = (line for node in group for line in node.ask("CLUSTER", "INFO").split("\r\n"))
+    sent = "cluster_stats_messages_sent:"
+    return sum(int(line.removeprefix(sent)) for line in lines if line.startswith(sent))
+
+
+@contextlib.contextmanager
+def in_slices(node, runs_secs, stands_secs):
+    """Lets a node run for a moment and stand still for one, in turn, as one does that swaps."""
+    is_over = threading.Event()
+
+    def slice_it():
+        while not is_over.wait(runs_secs):
+            node.process.send_signal(signal.SIGSTOP)
+            is_over.wait(stands_secs)
+            node.process.send_signal(signal.SIGCONT)
+
+    thread = threading.Thread(target=slice_it)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def slow_node(jobs):
+    """Producers of three nodes of which one stands still most of the time."""
+    ways = {"REPLICATE 3": (), "REPLICATE 3 SYNC 2": ("SYNC", 2)}
+
+    def run(bench, contestant):
+        values = []
+        for words in ways.values():
+            if words and contestant == "c":
+                values += [None, None]
+                continue
+            took_us = []
+            with bench.servers(contestant, 3) as group, in_slices(group[2], 0.005, 0.05):
+                with group[0].connect() as client:
+                    for _ in range(jobs):
+                        begun_at = time.monotonic()
+                        client.ask("ADDJOB", "q", "body", 5000, "REPLICATE", 3, *words)
+                        took_us.append((time.monotonic() - begun_at) * 1e6)
+            took_us.sort()
+            values += [took_us[jobs // 2], took_us[jobs * 99 // 100]]
+        return values
+
+    figures = []
+    for name, words in ways.items():
+        figures.append(Figure(f"{name}, one node of three is slow, p50", "us"))
+        aim = (5000, "value") if words else ()
+        figures.append(Figure("the same, p99", "us", *aim))
+    return Work(figures, ("ours", "c"), run)
+
+
+def quiet_nodes(secs):
+    """Three nodes that have nothing to do; ours with all settings that make nodes speak."""
+
+    def run(bench, contestant):
+        words = ()
+        if contestant == "ours":
+            words = ("--availability-zone", "a", "--cluster-name", "bench",
+                     "--cluster-forget-after", "3600")  # fmt: skip
+        with bench.servers(contestant, 3, words) as group:
+            before, cpu_before = messages_sent(group), sum(node.cpu_secs() for node in group)
+            time.sleep(secs)
+            messages = messages_sent(group) - before
+            cpu_secs = sum(node.cpu_secs() for node in group) - cpu_before
+        return [messages / secs / 3, cpu_secs / secs / 3 * 100]
+
+    figures = [
+        Figure("messages of a quiet node of three", "/s", 6, "value"),
+        Figure("its CPU", "%"),
+    ]
+    return Work(figures, ("ours", "c"), run)
 
 
 def urgent(count):
@@ -241,13 +322,7 @@ def given_back(secs):
     def run(bench, contestant):
         with bench.servers(contestant, 3) as group:
             bench.load(contestant, group, f"-n {jobs} --replicate 3 -w add")
-            sent = lambda: sum(
-                int(line.split(":")[1])
-                for node in group
-                for line in node.ask("CLUSTER", "INFO").split("\r\n")
-                if line.startswith("cluster_stats_messages_sent:")
-            )
-            before = [node.cpu_secs() for node in group], sent()
+            before = [node.cpu_secs() for node in group], messages_sent(group)
             resident = [node.resident_bytes() for node in group]
             ends_at = time.monotonic() + secs
             counts = []
@@ -267,7 +342,7 @@ def given_back(secs):
                 thread.join()
             cpu_secs = sum(node.cpu_secs() for node in group) - sum(before[0])
             grown = max(node.resident_bytes() - was for node, was in zip(group, resident))
-            messages = sent() - before[1]
+            messages = messages_sent(group) - before[1]
             nacks = max(1, sum(counts))
         return [nacks / secs, cpu_secs * 1e6 / nacks, messages / nacks, grown / 1024]
 
