@@ -293,12 +293,21 @@ impl Engine {
             if self.jobs[r].awaits_burial() {
                 continue;
             }
+            let comes_back = self.jobs[r].is_active() && self.jobs[r].was_queued_here();
             // Differs from C, which does so for a queued one too: its next requeue would be
             // silent then, and others would queue it beside.
             if self.jobs[r].is_active() {
                 self.jobs.wait_as_first(r, self.now.mono);
             }
             if self.enqueue(r, Nack::No) {
+                if comes_back {
+                    // Differs from C. This node had it queued and lent it to another: where two
+                    // holders queued a job at once, and each lent it, both borrowers would keep it,
+                    // as the enqueue of a lent job is silent.
+                    let others = self.holders_but(r, Some(from));
+                    let queued = Message::Queued { id: record.id, hold_secs: 0 };
+                    self.send_about(r, &others, MessageFlags::NONE, &queued);
+                }
                 let (q, rank) = (self.jobs[r].queue, self.jobs[r].rank());
                 // What was offered does not show that clients here want more than there is.
                 if !self.came_by_offer(q, rank, from) {

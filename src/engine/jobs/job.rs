@@ -299,6 +299,11 @@ impl Job {
         if self.is_acked() { self.phase >> 4 } else { 0 }
     }
 
+    /// Whether it was in its queue here before.
+    pub fn was_queued_here(&self) -> bool {
+        self.flags.contains(JobFlags::BROADCAST_QUEUED)
+    }
+
     /// Whether it is queued here because a node lent it.
     pub fn is_queued_as_borrowed(&self) -> bool {
         self.is_queued() && self.phase & QUEUED_AS_BORROWED != 0
