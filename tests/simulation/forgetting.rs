@@ -63,6 +63,22 @@ fn wait_until_whole(sim: &mut Sim, within_ms: u64) {
     sim.nodes.iter().for_each(|node| node.engine.check_invariants());
 }
 
+/// Node 3 comes back, and what was acknowledged meanwhile is neither delivered nor kept.
+fn it_comes_back_and_has_no_job(sim: &mut Sim) {
+    sim.restart(3);
+    wait_until_whole(sim, SLACK_MS);
+    for _ in 0..3 {
+        let client = sim.connect_client(3, Resp::V2);
+        let words = ["GETJOB", "NOHANG", "FROM", "q"].map(|word| word.as_bytes().to_vec());
+        sim.send(3, client, words.to_vec());
+        sim.run_for(10_000);
+        let replies = sim.take_replies(3, client);
+        assert!(replies.iter().all(|(_, reply)| *reply == Value::NullArray), "{replies:?}");
+    }
+    let left = sim.nodes.iter().map(|node| node.engine.job_count()).sum::<usize>();
+    assert_eq!(left, 0, "and it is collected then");
+}
+
 #[test]
 fn the_dead_are_forgotten_and_acks_wait_for_them() {
     let mut sim = mesh(1, 4);
@@ -109,18 +125,45 @@ fn what_was_acknowledged_meanwhile_does_not_come_back_with_it() {
     sim.run_for(60_000);
     let acked = (0..3).map(|n| sim.nodes[n].engine.job_count()).sum::<usize>();
     assert!(acked > 0, "the ack waits for the one that is away");
-    sim.restart(3);
-    wait_until_whole(&mut sim, SLACK_MS);
-    for _ in 0..3 {
-        let client = sim.connect_client(3, Resp::V2);
-        let words = ["GETJOB", "NOHANG", "FROM", "q"].map(|word| word.as_bytes().to_vec());
-        sim.send(3, client, words.to_vec());
-        sim.run_for(10_000);
-        let replies = sim.take_replies(3, client);
-        assert!(replies.iter().all(|(_, reply)| *reply == Value::NullArray), "{replies:?}");
+    it_comes_back_and_has_no_job(&mut sim);
+}
+
+#[test]
+fn who_was_restarted_meanwhile_still_waits_for_the_forgotten() {
+    let mut sim = mesh(7, 4);
+    let add = "ADDJOB q body 1000 REPLICATE 4 RETRY 10";
+    let Value::Status(id) = call(&mut sim, 0, add) else { panic!("four nodes are there") };
+    let id = String::from_utf8(id).expect("IDs are text");
+    sim.crash(3, Crash::Killed);
+    sim.run_for(FORGET_AFTER_MS + SLACK_MS);
+    // Their files name a node that they know by its tombstone only.
+    for n in 0..3 {
+        sim.crash(n, Crash::Killed);
+        sim.restart(n);
     }
-    let left = sim.nodes.iter().map(|node| node.engine.job_count()).sum::<usize>();
-    assert_eq!(left, 0, "and it is collected then");
+    sim.run_for(SLACK_MS);
+    assert_eq!(sizes(&sim)[..3], [3, 3, 3]);
+    assert_eq!(call(&mut sim, 1, &format!("ACKJOB {id}")), Value::Integer(1));
+    sim.run_for(60_000);
+    let acked = (0..3).map(|n| sim.nodes[n].engine.job_count()).sum::<usize>();
+    assert!(acked > 0, "the ack waits for the one that is away");
+    it_comes_back_and_has_no_job(&mut sim);
+}
+
+#[test]
+fn an_ack_without_a_job_waits_for_the_forgotten_node_that_has_it() {
+    let mut sim = mesh(8, 4);
+    let Value::Status(id) = call(&mut sim, 3, "ADDJOB q body 1000 REPLICATE 1 RETRY 10") else {
+        panic!("one copy is enough")
+    };
+    let id = String::from_utf8(id).expect("IDs are text");
+    sim.crash(3, Crash::Killed);
+    sim.run_for(FORGET_AFTER_MS + SLACK_MS);
+    assert_eq!(sizes(&sim)[..3], [3, 3, 3]);
+    assert_eq!(call(&mut sim, 0, &format!("ACKJOB {id}")), Value::Integer(0), "it has no job");
+    sim.run_for(60_000);
+    assert_eq!(sim.nodes[0].engine.job_count(), 1, "the ack waits for the one that is away");
+    it_comes_back_and_has_no_job(&mut sim);
 }
 
 #[test]
@@ -136,6 +179,25 @@ fn a_minority_forgets_nobody_and_comes_back() {
     assert_eq!(sizes(&sim), [5, 5, 3, 3, 3]);
     sim.network.heal(sim.now_ms);
     wait_until_whole(&mut sim, NODE_TIMEOUT_MS * 10);
+}
+
+#[test]
+fn who_failed_before_the_cluster_fell_apart_is_not_forgotten_by_minorities() {
+    let mut sim = mesh(9, 5);
+    sim.crash(4, Crash::Killed);
+    sim.run_for(SLACK_MS);
+    assert_eq!(sizes(&sim)[..4], [5, 5, 5, 5], "it is failing, and not for long");
+    for a in 0..2 {
+        for b in 2..4 {
+            sim.network.cut(a, b);
+            sim.network.cut(b, a);
+        }
+    }
+    sim.run_for(FORGET_AFTER_MS * 3);
+    assert_eq!(sizes(&sim)[..4], [5, 5, 5, 5], "two of five are no majority");
+    sim.network.heal(sim.now_ms);
+    sim.run_for(FORGET_AFTER_MS + SLACK_MS);
+    assert_eq!(sizes(&sim)[..4], [4, 4, 4, 4]);
 }
 
 #[test]

@@ -74,6 +74,17 @@ fn a_cluster_forms_by_the_address_of_one() {
 }
 
 #[test]
+fn whose_seeds_are_known_meets_nobody_and_not_itself() {
+    let mut sim = separate(3, AppendOnly::No);
+    let seeds = addresses(&sim);
+    form(&mut sim, &seeds, WHOLE_AGAIN_MS);
+    sim.run_for(5000);
+    (0..3).for_each(|n| sim.meet_seeds(n, &seeds));
+    let handshakes = sim.nodes.iter().map(|node| node.engine.cluster().handshake_count());
+    assert_eq!(handshakes.sum::<usize>(), 0, "all seeds are known, the own address is too");
+}
+
+#[test]
 fn all_nodes_stop_and_come_back_at_new_addresses() {
     for (count, seed_count) in [(3, 3), (3, 1), (5, 2), (30, 30)] {
         let mut sim = separate(count, AppendOnly::Yes);

@@ -110,6 +110,57 @@ fn copies_are_spread_over_zones() {
 }
 
 #[test]
+fn copies_of_one_zone_are_not_enough_for_two() {
+    let config = EngineConfig { node_timeout_ms: NODE_TIMEOUT_MS, ..EngineConfig::default() };
+    let mut sim = Sim::new(5, 3, &config, AppendOnly::No);
+    for (n, zone) in [(0, ZONES[0]), (1, ZONES[0]), (2, ZONES[1])] {
+        set_zone(&mut sim, n, zone);
+    }
+    sim.meet_all();
+    sim.run_for(500);
+    // The other zone gets its copy, and its confirmation does not come.
+    sim.network.cut(2, 0);
+    let text = "NOREPL Timeout reached before replicating to the requested number of nodes";
+    assert_eq!(add(&mut sim, 0, "REPLICATE 3 SYNC 2 ZONES 2"), Value::Error(text.into()));
+    sim.network.heal(sim.now_ms);
+    sim.run_for(2000);
+    assert!(matches!(add(&mut sim, 0, "REPLICATE 3 SYNC 2 ZONES 2"), Value::Status(_)));
+}
+
+#[test]
+fn who_waits_far_away_has_its_turn_though_others_wait_nearer() {
+    let config = EngineConfig { node_timeout_ms: NODE_TIMEOUT_MS, ..EngineConfig::default() };
+    let mut sim = Sim::new(6, 3, &config, AppendOnly::No);
+    for (n, zone) in [(0, ZONES[0]), (1, ZONES[0]), (2, ZONES[1])] {
+        set_zone(&mut sim, n, zone);
+    }
+    sim.meet_all();
+    sim.run_for(500);
+    let words =
+        |line: &str| line.split(' ').map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>();
+    let producer = sim.connect_client(0, Resp::V2);
+    let clients = [1, 2].map(|n| (n, sim.connect_client(n, Resp::V2)));
+    clients.iter().for_each(|(n, client)| sim.send(*n, *client, words("GETJOB FROM q")));
+    sim.run_for(20);
+    let mut got = [0, 0];
+    for _ in 0..150 {
+        sim.send(0, producer, words("ADDJOB q body 0 REPLICATE 1"));
+        for _ in 0..4 {
+            sim.run_for(5);
+            for ((n, client), got) in clients.iter().zip(&mut got) {
+                if !sim.take_replies(*n, *client).is_empty() {
+                    *got += 1;
+                    sim.send(*n, *client, words("GETJOB FROM q"));
+                }
+            }
+        }
+    }
+    let [near, far] = got;
+    assert!(far >= 2, "its turn comes once a second: {got:?}");
+    assert!(near > 10 * far, "those that are near go first: {got:?}");
+}
+
+#[test]
 fn of_two_nodes_of_a_zone_the_less_loaded_gets_more() {
     let mut sim = zoned(2);
     for n in [2, 4] {
