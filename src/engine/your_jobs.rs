@@ -270,7 +270,9 @@ impl Engine {
                 self.send_set_ack(from, record.id);
                 continue;
             }
-            let r = match self.jobs.find(&record.id) {
+            let known = self.jobs.find(&record.id);
+            let comes_back = known.is_some_and(|r| self.jobs[r].was_lent_or_fetched());
+            let r = match known {
                 Some(r) => {
                     let agrees = self.learn_place(from, r, &record);
                     if self.jobs.copy_wait(r).is_some() {
@@ -293,7 +295,6 @@ impl Engine {
             if self.jobs[r].awaits_burial() {
                 continue;
             }
-            let comes_back = self.jobs[r].is_active() && self.jobs[r].was_queued_here();
             // Differs from C, which does so for a queued one too: its next requeue would be
             // silent then, and others would queue it beside.
             if self.jobs[r].is_active() {

@@ -56,10 +56,13 @@ pub struct NodeClock {
     pub round_trip_ms: i64,
 }
 
+/// Both clocks and the round trip are read in whole ms: clocks that agree may seem so far apart.
+const CLOCK_RESOLUTION_MS: i64 = 2;
+
 impl NodeClock {
-    /// Whether it is further off than the round trip explains.
+    /// Whether it is further off than the round trip and whole milliseconds explain.
     fn is_off(&self) -> bool {
-        self.offset_ms.abs() > self.round_trip_ms
+        self.offset_ms.abs() > self.round_trip_ms + CLOCK_RESOLUTION_MS
     }
 }
 

@@ -299,9 +299,9 @@ impl Job {
         if self.is_acked() { self.phase >> 4 } else { 0 }
     }
 
-    /// Whether it was in its queue here before.
-    pub fn was_queued_here(&self) -> bool {
-        self.flags.contains(JobFlags::BROADCAST_QUEUED)
+    /// Whether it left its queue here for a client or another node.
+    pub fn was_lent_or_fetched(&self) -> bool {
+        self.is_active() && self.flags.contains(JobFlags::DELIVERED)
     }
 
     /// Whether it is queued here because a node lent it.
