@@ -161,6 +161,12 @@ fn a_password_comes_from_the_option_or_the_environment() {
     assert_eq!(told_by(command).2, 0);
     assert_eq!(server.requests(), [vec!["AUTH", "given"], vec!["ping"]]);
 
+    let server = FakeServer::with_replies(&replies);
+    let mut command = client(server.port, "--user ann ping");
+    command.env("DISQUE_AUTH", "from env");
+    assert_eq!(told_by(command).2, 0);
+    assert_eq!(server.requests(), [vec!["AUTH", "ann", "from env"], vec!["ping"]]);
+
     // Who wants none serves whoever gives one.
     let server =
         FakeServer::with_replies(&[b"-ERR no password is set\r\n", b"+PONG\r\n", b"+OK\r\n"]);
@@ -190,6 +196,13 @@ fn askpass_asks_on_the_terminal_and_does_not_show_the_answer() {
     let (status, shown) = terminal.wait_for_end();
     assert_eq!((status, shown.as_str()), (Some(0), "\r\nPONG\r\n"));
     assert_eq!(server.requests(), [vec!["AUTH", "secret"], vec!["ping"]]);
+
+    let server = FakeServer::with_replies(&[b"+OK\r\n", b"+PONG\r\n"]);
+    let mut terminal = Terminal::run(client(server.port, "--user ann --askpass ping"));
+    terminal.wait_for("Password: ");
+    terminal.type_keys("secret\n");
+    assert_eq!(terminal.wait_for_end().0, Some(0));
+    assert_eq!(server.requests(), [vec!["AUTH", "ann", "secret"], vec!["ping"]]);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use disque::manual::{self, Argument, Kind};
 /// Which crates a layer may use beside std and the layers drawn in `src/lib.rs`.
 /// The server is where everything meets: it may use them all.
 const CRATES_OF_LAYER: &[(&str, &[&str])] = &[
-    ("base", &["hashbrown", "libc", "siphasher", "rand_chacha", "tikv_jemallocator"]),
+    ("base", &["hashbrown", "libc", "rand_chacha", "sha2", "siphasher", "tikv_jemallocator"]),
     ("manual", &[]),
     ("proto", &["crc_fast", "memchr"]),
     ("engine", &["log"]),

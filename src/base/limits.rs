@@ -12,6 +12,8 @@ pub const BULK_MAX: usize = 512 * 1024 * 1024;
 pub const UNAUTHENTICATED_ARGUMENTS_MAX: usize = 10;
 /// Longest argument before the client has authenticated, in bytes, as in Redis.
 pub const UNAUTHENTICATED_BULK_MAX: usize = 16 * 1024;
+/// Longest password, in bytes. C: CONFIG_AUTHPASS_MAX_LEN.
+pub const PASSWORD_MAX: usize = 512;
 /// Longest name of a queue that clients may use, in bytes: beside the longest body and the IDs
 /// of all nodes it has to fit into a bus frame.
 pub const QUEUE_NAME_MAX: usize = 1024 * 1024;

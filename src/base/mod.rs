@@ -11,6 +11,7 @@ pub mod memory;
 pub mod network;
 pub mod number;
 pub mod ordered;
+pub mod password;
 pub mod ranked;
 pub mod reason;
 pub mod rng;

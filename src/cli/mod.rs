@@ -6,6 +6,7 @@
 //! session     commands and their replies, one-shot and in the repl
 //! output      a reply, table rows         -> bytes in one of four forms
 //! latency stat pipe                       modes that watch one server
+//! user_line   a line for the configuration, which needs no server
 //! nodes       finds all nodes by HELLO; survey and condition ask them
 //! connection  one socket, on which wait waits; failure: why a run stopped, in one line
 //! terminal    what is printed, and what a terminal must not be sent
@@ -40,6 +41,7 @@ pub mod table;
 pub mod terminal;
 pub mod top;
 pub mod trace;
+pub mod user_line;
 pub mod verb;
 pub mod wait;
 
@@ -81,7 +83,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// Runs what the options ask for. Returns the exit status.
 fn run(mut options: CliOptions) -> Result<u8, Failure> {
     if options.asks_password {
-        options.login = Some(Login(vec![terminal::ask_password()?]));
+        let password = terminal::ask_password()?;
+        options.login = Some(Login(options.user.take().into_iter().chain([password]).collect()));
     }
     match options.mode {
         RunMode::Latency(report) => latency::run(&options, report),

@@ -34,6 +34,8 @@ pub enum CliRequest {
 pub struct CliOptions {
     pub address: ServerAddress,
     pub login: Option<Login>,
+    /// Whose password is asked for on the terminal; none is that of the user default.
+    pub user: Option<Vec<u8>>,
     /// Ask for the password on the terminal.
     pub asks_password: bool,
     pub repeat: Repeat,
@@ -172,7 +174,22 @@ impl CliOptions {
         if let Some(address) = given.address()? {
             options.address = address;
         }
+        options.name_user()?;
         Ok(CliRequest::Run(Box::new(options)))
+    }
+
+    /// Puts the name of --user in front of the password, unless that is to be asked for.
+    fn name_user(&mut self) -> Result<(), Failure> {
+        if self.asks_password {
+            return Ok(());
+        }
+        let Some(user) = self.user.take() else { return Ok(()) };
+        let password = self.login.take().and_then(|login| login.0.into_iter().last());
+        let password = password.ok_or_else(|| {
+            Failure::Message("--user needs a password: DISQUE_AUTH, --askpass or -a.".to_owned())
+        })?;
+        self.login = Some(Login(vec![user, password]));
+        Ok(())
     }
 
     fn takes_options_anywhere(&self) -> bool {
@@ -219,6 +236,7 @@ impl CliOptions {
     ) -> Result<(), Failure> {
         let mut value = || parser.value().map_err(|_| unrecognized(word));
         match option {
+            "user" => self.user = Some(value()?.into_vec()),
             "askpass" => self.asks_password = true,
             "raw" => self.format.form = PrintForm::Raw,
             "no-raw" => self.format.form = PrintForm::Standard,
@@ -256,6 +274,7 @@ impl CliOptions {
         CliOptions {
             address: ServerAddress::default(),
             login: surroundings.password.map(|password| Login(vec![password.into_vec()])),
+            user: None,
             asks_password: false,
             repeat: Repeat::Times(1),
             interval: None,
@@ -374,6 +393,7 @@ const USAGE: &[(&str, &str)] = &[
         "-a <password>",
         "Log in with this password. It can be seen in the process list:\nbetter set DISQUE_AUTH, or use --askpass.",
     ),
+    ("--user <name>", "The user whose password this is (default: default)."),
     ("--askpass", "Ask for the password on the terminal."),
     ("-r <repeat>", "Execute the command this many times; -1 is endless."),
     (
@@ -541,6 +561,16 @@ mod tests {
         assert_eq!(parse(&["ping"]).login, Some(Login(vec![b"env".to_vec()])));
         assert_eq!(parse(&["-a", "arg"]).login, Some(Login(vec![b"arg".to_vec()])));
         assert_eq!(parse(&[]).format.form, PrintForm::Standard);
+        let of_ann = |password: &[u8]| Some(Login(vec![b"ann".to_vec(), password.to_vec()]));
+        assert_eq!(parse(&["--user", "ann", "ping"]).login, of_ann(b"env"));
+        assert_eq!(parse(&["-a", "arg", "--user", "ann"]).login, of_ann(b"arg"));
+        assert_eq!(parse(&["--user", "ann", "--askpass"]).user.as_deref(), Some(&b"ann"[..]));
+    }
+
+    #[test]
+    fn a_user_needs_a_password() {
+        let sentence = "--user needs a password: DISQUE_AUTH, --askpass or -a.";
+        assert_eq!(failure("--user ann ping"), (sentence.to_owned(), 1));
     }
 
     #[test]
@@ -550,7 +580,7 @@ mod tests {
                 let line = spelling.replace(['<', '>'], "");
                 let with_number = line.split(' ').next().map(|option| format!("{option} 0"));
                 let accepted = [Some(line), with_number].into_iter().flatten().any(|line| {
-                    parse(&line).is_ok_and(|request| match request {
+                    parse(&format!("-a password {line}")).is_ok_and(|request| match request {
                         CliRequest::Run(options) => options.command.len() <= 1,
                         _ => true,
                     })

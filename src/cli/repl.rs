@@ -213,12 +213,13 @@ fn typed_address(place: &[Vec<u8>]) -> Result<ServerAddress, Failure> {
 
 /// Returns whether a line may go into the history: passwords may not.
 ///
-/// Whatever has AUTH, requirepass or an option -a in it stays out, however it is quoted.
+/// Whatever has AUTH, requirepass, the hash of a password or an option -a in it stays out, however
+/// it is quoted.
 fn may_be_kept(line: &str) -> bool {
     let is_secret = |word: &[u8]| {
         let word = word.to_ascii_lowercase();
         word.starts_with(b"-a")
-            || [b"auth".as_slice(), b"requirepass", b"http-token"]
+            || [b"auth".as_slice(), b"requirepass", b"http-token", b"sha256:"]
                 .iter()
                 .any(|name| memchr::memmem::find(&word, name).is_some())
     };
@@ -295,6 +296,7 @@ mod tests {
             "auth \"secret",
             "hello 3 auth default secret",
             "config set requirepass secret",
+            "config set user 'ann sha256:00 admin'",
             "config set \"require\\x70ass\" secret",
             "queues -asecret",
             "  ",

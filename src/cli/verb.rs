@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use super::failure::Failure;
 use super::options::CliOptions;
-use super::{cluster, config_all, dead, queues, roster, top, trace};
+use super::{cluster, config_all, dead, queues, roster, top, trace, user_line};
 
 /// A verb of the tool.
 pub struct Verb {
@@ -72,6 +72,12 @@ pub static VERBS: &[Verb] = &[
         syntax: "<node>",
         summary: "CLUSTER FORGET, with the node's ID, the start of it, or its host:port",
         run: cluster::forget,
+    },
+    Verb {
+        name: "user-line",
+        syntax: "<name> <role>[,<role> ...] [<glob> ...]",
+        summary: "The line of a user for the configuration; asks for its password",
+        run: user_line::run,
     },
 ];
 

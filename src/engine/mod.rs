@@ -67,6 +67,7 @@ mod queue_survey;
 pub mod records;
 pub mod replication;
 pub mod restored;
+pub mod scope;
 pub mod timer;
 pub mod trace;
 mod view;
@@ -104,6 +105,7 @@ use queries::Queries;
 use queue::Queues;
 use records::Storage;
 use restored::Restored;
+use scope::QueueScope;
 use timer::{Timer, TimerTable};
 use trace::Traces;
 use waits::QueuedTimes;
@@ -148,6 +150,8 @@ pub struct Engine {
     traces: Traces,
     timers: TimerTable,
     long_commands: BTreeMap<ClientId, LongCommand>,
+    /// What scans that begin show; `None` for all.
+    scan_scope: Option<QueueScope>,
     /// Only where waits are counted.
     queued_times: Option<Box<QueuedTimes>>,
     /// Room for the jobs that a GETJOB fetches; empty between commands.
@@ -190,6 +194,7 @@ impl Engine {
             traces: Traces::default(),
             timers: TimerTable::new(now.mono),
             long_commands: BTreeMap::new(),
+            scan_scope: None,
             queued_times: None,
             fetched: Vec::new(),
             memory_level: 0,

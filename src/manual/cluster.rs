@@ -1,7 +1,8 @@
 //! The manual on the cluster: the nodes, as one of them sees them.
 
 use super::{
-    Command, Flags, Group, SINCE_C, SYNTAX, block, integer, one_of, subcommand, text, usage, word,
+    Command, Flags, Group, Roles, SINCE_C, SYNTAX, block, integer, one_of, subcommand, text, usage,
+    word,
 };
 
 const R: Flags = Flags::READONLY;
@@ -13,6 +14,7 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "hello",
         arity: -1,
         flags: R.and(F),
+        roles: Roles::ALL,
         group: Group::Cluster,
         since: SINCE_C,
         summary: "Shows this node and the others, or opens a connection as Redis clients do",
@@ -47,6 +49,7 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "cluster",
         arity: -2,
         flags: R.and(A),
+        roles: Roles::ADMIN,
         group: Group::Cluster,
         since: SINCE_C,
         summary: "Shows the cluster as this node sees it, and changes it",
@@ -56,14 +59,16 @@ pub(super) static COMMANDS: &[Command] = &[
                 "Makes this node known to another one, and so joins their clusters",
                 &[text("ip"), integer("port"), integer("bus-port").optional()],
                 "OK. The bus port is the port + 10000 unless it is given.",
-            ),
+            )
+            .for_roles(Roles::OPERATE),
             subcommand(
                 "NODES",
                 "Shows the nodes that this node knows",
                 &[],
                 "Text, a line for each node: ID, address, flags, when a ping was sent and a pong \
                  came, and whether there is a link.",
-            ),
+            )
+            .for_roles(Roles::WATCH_OR_OPERATE),
             subcommand(
                 "PEERS",
                 "Shows what this node knows of each node",
@@ -72,16 +77,21 @@ pub(super) static COMMANDS: &[Command] = &[
                  state (myself, ok, silent, failing), leaving, unsent-bytes and round-trip-ms of \
                  the link to it, memory-percent, loop-percent. What is not known is null; C nodes \
                  say nothing of themselves.",
-            ),
-            subcommand("MYID", "Shows the ID of this node", &[], "The ID."),
-            subcommand("INFO", "Shows figures of the cluster", &[], "Text: figures, one a line."),
-            subcommand("SAVECONFIG", "Writes nodes.conf", &[], "OK once nodes.conf is on disk."),
+            )
+            .for_roles(Roles::WATCH_OR_OPERATE),
+            subcommand("MYID", "Shows the ID of this node", &[], "The ID.")
+                .for_roles(Roles::WATCH_OR_OPERATE),
+            subcommand("INFO", "Shows figures of the cluster", &[], "Text: figures, one a line.")
+                .for_roles(Roles::WATCH_OR_OPERATE),
+            subcommand("SAVECONFIG", "Writes nodes.conf", &[], "OK once nodes.conf is on disk.")
+                .for_roles(Roles::OPERATE),
             subcommand(
                 "FORGET",
                 "Removes a node from this node's view",
                 &[text("node-id")],
                 "OK. The node cannot come back for 60 s.",
-            ),
+            )
+            .for_roles(Roles::OPERATE),
             subcommand(
                 "RESET",
                 "Forgets all nodes, jobs and queues",
@@ -95,7 +105,8 @@ pub(super) static COMMANDS: &[Command] = &[
                 &[one_of("leaves", &[word("yes"), word("no")]).optional()],
                 "OK, or without an argument yes or no. A node that leaves takes no new copies, \
                  and its waiting clients are turned away.",
-            ),
+            )
+            .for_roles(Roles::OPERATE),
         ],
         errors: &[
             SYNTAX,

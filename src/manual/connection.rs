@@ -1,7 +1,7 @@
 //! The manual on connections: who a client is, and which others there are.
 
 use super::{
-    Command, Flags, Group, NOT_AN_INTEGER, SINCE_C, SINCE_OURS, SYNTAX, TIMEOUT_NEGATIVE,
+    Command, Flags, Group, NOT_AN_INTEGER, Roles, SINCE_C, SINCE_OURS, SYNTAX, TIMEOUT_NEGATIVE,
     TIMEOUT_NOT_AN_INTEGER, block, integer, one_of, subcommand, text, usage, word,
 };
 
@@ -15,14 +15,15 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "auth",
         arity: -2,
         flags: R.and(L).and(F),
+        roles: Roles::ALL,
         group: Group::Connection,
         since: SINCE_C,
         summary: "Logs a client in",
         usages: &[usage(
             &[text("user").optional(), text("password")],
-            "OK. The only user is default, or an empty name; without a password to check it is \
-             let in with any. Given alone, a wrong password takes away what an earlier right one gave; with a \
-             user, nothing changes.",
+            "OK: the client is this user from now on. A password alone, or with an empty name, is that of the user \
+             default, which is requirepass; where there is neither requirepass nor a user, any is right. Given alone, a wrong password takes \
+             away what an earlier right one gave; with a user, nothing changes.",
         )],
         errors: &[
             SYNTAX,
@@ -35,6 +36,7 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "ping",
         arity: -1,
         flags: R.and(F),
+        roles: Roles::ALL,
         group: Group::Connection,
         since: SINCE_C,
         summary: "Replies, to show that the server is there",
@@ -45,6 +47,7 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "echo",
         arity: 2,
         flags: R.and(F),
+        roles: Roles::ALL,
         group: Group::Connection,
         since: SINCE_OURS,
         summary: "Replies with what it is given",
@@ -55,6 +58,7 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "client",
         arity: -2,
         flags: A.and(R),
+        roles: Roles::ADMIN,
         group: Group::Connection,
         since: SINCE_C,
         summary: "Shows the connections of clients, and changes them",
@@ -64,25 +68,32 @@ pub(super) static COMMANDS: &[Command] = &[
                 "Shows every client",
                 &[],
                 "Text, a line for each client: id, addr, fd, name, age and idle in seconds, \
-                 flags, qbuf and qbuf-free, obl, oll and omem, events, cmd. The flags are O for \
+                 flags, qbuf and qbuf-free, obl, oll and omem, events, cmd, and user, which is \
+                 empty for one that has to log in. The flags are O for \
                  MONITOR, b waiting in GETJOB or ADDJOB, c and A about to be closed, U over the \
                  unix socket, N none of these.",
-            ),
-            subcommand("INFO", "Shows this connection", &[], "Text: its line of CLIENT LIST."),
-            subcommand("ID", "Shows the number of this connection", &[], "Integer: the number."),
-            subcommand("GETNAME", "Shows the name of this connection", &[], "The name, or null."),
+            )
+            .for_roles(Roles::WATCH_OR_OPERATE),
+            subcommand("INFO", "Shows this connection", &[], "Text: its line of CLIENT LIST.")
+                .for_roles(Roles::ALL),
+            subcommand("ID", "Shows the number of this connection", &[], "Integer: the number.")
+                .for_roles(Roles::ALL),
+            subcommand("GETNAME", "Shows the name of this connection", &[], "The name, or null.")
+                .for_roles(Roles::ALL),
             subcommand(
                 "SETNAME",
                 "Names this connection",
                 &[text("name")],
                 "OK. An empty name takes the name away.",
-            ),
+            )
+            .for_roles(Roles::ALL),
             subcommand(
                 "SETINFO",
                 "Takes what a client library reports of itself",
                 &[text("what"), text("value")],
                 "OK, without effect.",
-            ),
+            )
+            .for_roles(Roles::ALL),
             subcommand(
                 "KILL",
                 "Closes connections of clients",
@@ -122,25 +133,29 @@ pub(super) static COMMANDS: &[Command] = &[
                 &[one_of("mode", &[word("ON"), word("OFF"), word("SKIP")])],
                 "OK for ON. OFF and SKIP are not answered, nor is anything after OFF, nor the next \
                  command after SKIP.",
-            ),
+            )
+            .for_roles(Roles::ALL),
             subcommand(
                 "NO-EVICT",
                 "Is for clients that ask not to be closed when memory is short",
                 &[one_of("mode", &[word("ON"), word("OFF")])],
                 "OK, without effect: no client is closed for that.",
-            ),
+            )
+            .for_roles(Roles::ALL),
             subcommand(
                 "NO-TOUCH",
                 "Is for clients that ask to leave no trace of use in keys",
                 &[one_of("mode", &[word("ON"), word("OFF")])],
                 "OK, without effect: there are no keys.",
-            ),
+            )
+            .for_roles(Roles::ALL),
             subcommand(
                 "TRACKING",
                 "Is for clients that cache keys",
                 &[one_of("mode", &[word("ON"), word("OFF")])],
                 "OK for OFF. ON is refused, with any options.",
-            ),
+            )
+            .for_roles(Roles::ALL),
         ],
         errors: &[
             SYNTAX,
@@ -160,6 +175,7 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "monitor",
         arity: 1,
         flags: A.and(R),
+        roles: Roles::ADMIN,
         group: Group::Connection,
         since: SINCE_C,
         summary: "Shows every command of every client from now on",

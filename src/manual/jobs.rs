@@ -2,8 +2,8 @@
 
 use super::{
     Argument, BAD_CURSOR, BAD_ID, Command, Flags, Group, LEAVING, NOT_AN_INTEGER, PAUSED,
-    QUEUE_NAME_TOO_LONG, SINCE_C, SINCE_OURS, SYNTAX, TIMEOUT_NEGATIVE, TIMEOUT_NOT_AN_INTEGER,
-    block, integer, one_of, text, usage, word,
+    QUEUE_NAME_TOO_LONG, Roles, SINCE_C, SINCE_OURS, SYNTAX, TIMEOUT_NEGATIVE,
+    TIMEOUT_NOT_AN_INTEGER, block, integer, job, one_of, queue, text, usage, word,
 };
 
 const W: Flags = Flags::WRITE;
@@ -14,19 +14,20 @@ const F: Flags = Flags::FAST;
 const DELAY: &str = "ERR DELAY time must be a non negative number";
 const LEASE: &str = "ERR LEASE must be a number of seconds greater than zero";
 
-const IDS: &[Argument] = &[text("id").optional().repeated()];
+const IDS: &[Argument] = &[job("id").optional().repeated()];
 
 pub(super) static COMMANDS: &[Command] = &[
     Command {
         name: "addjob",
         arity: -4,
         flags: W.and(M).and(F),
+        roles: Roles::PRODUCE,
         group: Group::Jobs,
         since: SINCE_C,
         summary: "Adds a job to a queue and, before it replies, copies it to other nodes",
         usages: &[usage(
             &[
-                text("queue"),
+                queue("queue"),
                 text("body"),
                 integer("ms-timeout"),
                 integer("count").after("REPLICATE").optional(),
@@ -43,7 +44,7 @@ pub(super) static COMMANDS: &[Command] = &[
                     .optional()
                     .repeated_with_token(),
                 integer("count").after("MAXDELIVERIES").optional(),
-                text("dead-queue").after("DEADQUEUE").optional(),
+                queue("dead-queue").after("DEADQUEUE").optional(),
                 word("TRACE").optional(),
             ],
             "Status: the ID of the job, 40 characters. `ms-timeout` is how long to wait for the \
@@ -99,6 +100,7 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "getjob",
         arity: -2,
         flags: W.and(F),
+        roles: Roles::CONSUME,
         group: Group::Jobs,
         since: SINCE_C,
         summary: "Fetches jobs, and waits for one where there is none",
@@ -110,7 +112,7 @@ pub(super) static COMMANDS: &[Command] = &[
                 word("WITHCOUNTERS").optional(),
                 word("WITHATTRS").optional(),
                 integer("seconds").after("LEASE").optional(),
-                text("queue").after("FROM").repeated(),
+                queue("queue").after("FROM").repeated(),
             ],
             "Array of `[queue, id, body]`, and with WITHCOUNTERS `[queue, id, body, nacks, n, \
              additional-deliveries, n]`. WITHATTRS puts `attrs` behind it, and an array of the \
@@ -137,6 +139,7 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "ackjob",
         arity: -1,
         flags: W.and(F),
+        roles: Roles::CONSUME,
         group: Group::Jobs,
         since: SINCE_C,
         summary: "Reports that jobs are done, so that every node deletes them",
@@ -151,6 +154,7 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "fastack",
         arity: -1,
         flags: W.and(F),
+        roles: Roles::CONSUME,
         group: Group::Jobs,
         since: SINCE_C,
         summary: "Deletes jobs everywhere with a single message, which may get lost",
@@ -161,12 +165,13 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "nack",
         arity: -1,
         flags: M.and(W).and(F),
+        roles: Roles::CONSUME,
         group: Group::Jobs,
         since: SINCE_C,
         summary: "Reports that jobs could not be processed, and queues them again",
         usages: &[usage(
             &[
-                text("id").optional().repeated(),
+                job("id").optional().repeated(),
                 integer("seconds").after("DELAY").optional(),
                 one_of("fate", &[word("SILENT"), word("DEAD")]).optional(),
                 text("text").after("REASON").optional(),
@@ -195,11 +200,12 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "working",
         arity: -2,
         flags: W.and(F),
+        roles: Roles::CONSUME,
         group: Group::Jobs,
         since: SINCE_C,
         summary: "Postpones the next delivery of a job that takes longer",
         usages: &[usage(
-            &[text("id"), integer("seconds").after("LEASE").optional()],
+            &[job("id"), integer("seconds").after("LEASE").optional()],
             "Integer: the retry time of the job in seconds, or that of LEASE, by which the delivery \
              is postponed here and on the other nodes that have it. With RETRY 0 there is nothing to postpone: \
              0, and the job stays where it is.",
@@ -218,11 +224,12 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "show",
         arity: 2,
         flags: R.and(F),
+        roles: Roles::ALL,
         group: Group::Jobs,
         since: SINCE_C,
         summary: "Shows all that this node knows of a job",
         usages: &[usage(
-            &[text("id")],
+            &[job("id")],
             "Array of 15 names and values: id, queue, state, repl, ttl, ctime, delay, retry, \
              nacks, additional-deliveries, nodes-delivered, nodes-confirmed, next-requeue-within, \
              next-awake-within, body. A job with attributes has `attrs` at the end, with an array \
@@ -236,6 +243,7 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "waitjob",
         arity: -2,
         flags: R.and(F),
+        roles: Roles::PRODUCE.and(Roles::WATCH_OR_OPERATE),
         group: Group::Jobs,
         since: SINCE_OURS,
         summary: "Waits until jobs have ended",
@@ -243,7 +251,7 @@ pub(super) static COMMANDS: &[Command] = &[
             &[
                 integer("ms").after("TIMEOUT").optional(),
                 word("ALL").optional(),
-                text("id").repeated(),
+                job("id").repeated(),
             ],
             "Array of `[id, ending]` for the jobs that ended, as soon as there is one, or with ALL \
              as soon as all have. The ending is acked, expired, dead, deleted (by DELJOB, FASTACK, \
@@ -264,11 +272,12 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "trace",
         arity: -2,
         flags: R.and(F),
+        roles: Roles::PRODUCE.and(Roles::WATCH_OR_OPERATE),
         group: Group::Jobs,
         since: SINCE_OURS,
         summary: "Shows what happened to a traced job on all nodes",
         usages: &[usage(
-            &[text("id"), integer("ms").after("TIMEOUT").optional()],
+            &[job("id"), integer("ms").after("TIMEOUT").optional()],
             "Array of `[unix-ms, node-id, event, name, value ...]`, by time and then by node. \
              Traced are the jobs of ADDJOB with TRACE and one in trace-sample, on nodes that have \
              this command; each node keeps its last 64 events of a job, and says `began-late` \
@@ -284,6 +293,7 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "jscan",
         arity: -1,
         flags: R,
+        roles: Roles::WATCH_OR_OPERATE,
         group: Group::Jobs,
         since: SINCE_C,
         summary: "Walks through the jobs of this node, a part at a time",
@@ -292,7 +302,7 @@ pub(super) static COMMANDS: &[Command] = &[
                 text("cursor").optional(),
                 integer("count").after("COUNT").optional(),
                 word("BUSYLOOP").optional(),
-                text("queue").after("QUEUE").optional().repeated_with_token(),
+                queue("queue").after("QUEUE").optional().repeated_with_token(),
                 one_of(
                     "state",
                     &[
@@ -328,6 +338,7 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "deljob",
         arity: -1,
         flags: W.and(F),
+        roles: Roles::OPERATE,
         group: Group::Jobs,
         since: SINCE_C,
         summary: "Deletes jobs on this node and no other",
@@ -338,6 +349,7 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "loadjob",
         arity: 2,
         flags: W,
+        roles: Roles::ADMIN,
         group: Group::Jobs,
         since: SINCE_C,
         summary: "Is a record of the append only file, and nothing a client may send",

@@ -2,7 +2,8 @@
 //! clients of Redis ask for both before they do anything else.
 
 use super::{
-    Command, Flags, Group, Kind, NOT_AN_INTEGER, SINCE_OURS, SYNTAX, argument, integer, text, usage,
+    Command, Flags, Group, Kind, NOT_AN_INTEGER, Roles, SINCE_OURS, SYNTAX, argument, integer,
+    text, usage,
 };
 
 const R: Flags = Flags::READONLY;
@@ -14,6 +15,7 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "select",
         arity: 2,
         flags: R.and(L).and(F),
+        roles: Roles::ALL,
         group: Group::Keyspace,
         since: SINCE_OURS,
         summary: "Chooses the only database there is",
@@ -24,6 +26,7 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "dbsize",
         arity: 1,
         flags: R.and(F),
+        roles: Roles::WATCH_OR_OPERATE,
         group: Group::Keyspace,
         since: SINCE_OURS,
         summary: "Counts the jobs that this node knows",
@@ -38,6 +41,7 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "scan",
         arity: -2,
         flags: R,
+        roles: Roles::WATCH_OR_OPERATE,
         group: Group::Keyspace,
         since: SINCE_OURS,
         summary: "Shows the keys, of which there are none: QSCAN shows queues, JSCAN jobs",
@@ -56,6 +60,7 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "keys",
         arity: 2,
         flags: R,
+        roles: Roles::WATCH_OR_OPERATE,
         group: Group::Keyspace,
         since: SINCE_OURS,
         summary: "Shows the keys that match a glob pattern, of which there are none",
@@ -66,6 +71,7 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "type",
         arity: 2,
         flags: R.and(F),
+        roles: Roles::WATCH_OR_OPERATE,
         group: Group::Keyspace,
         since: SINCE_OURS,
         summary: "Shows the type of a key, which is none since there is no key",

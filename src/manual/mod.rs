@@ -6,7 +6,7 @@
 //! command line client, and `docs/commands.md` are made from it.
 //!
 //! ```text
-//! Command ── name, arity, flags, group, summary, errors
+//! Command ── name, arity, flags, roles, group, summary, errors
 //!    └─ Usage, one for each subcommand or one for all ── reply
 //!          └─ Argument, in their order ── name, kind, token, whether it may be left out
 //! ```
@@ -20,9 +20,13 @@ mod cluster;
 mod connection;
 mod jobs;
 mod keyspace;
+pub mod named_arguments;
 mod queues;
 pub mod reference;
+mod roles;
 mod server;
+
+pub use roles::Roles;
 
 /// A command.
 #[derive(Debug)]
@@ -33,6 +37,9 @@ pub struct Command {
     /// number. C's, since clients read it.
     pub arity: i8,
     pub flags: Flags,
+    /// Which users may run it, beside those of the role admin. Of a command with subcommands those
+    /// that may run whichever says nothing else.
+    pub roles: Roles,
     pub group: Group,
     /// Which version has it first: [`SINCE_C`], or one of this server.
     pub since: &'static str,
@@ -52,6 +59,8 @@ pub struct Usage {
     /// One sentence, without its full stop; empty for a command without subcommands, whose
     /// own summary says it.
     pub summary: &'static str,
+    /// Which users may call it so, where that is not said for the whole command.
+    pub roles: Option<Roles>,
     /// What follows the name and the subcommand.
     pub arguments: &'static [Argument],
     pub reply: &'static str,
@@ -72,6 +81,10 @@ pub struct Argument {
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     Text,
+    /// The name of a queue.
+    Queue,
+    /// The ID of a job.
+    Job,
     Integer,
     Double,
     /// A glob pattern.
@@ -167,6 +180,12 @@ impl Command {
 }
 
 impl Usage {
+    /// Other users may call it so than the rest of the command.
+    const fn for_roles(mut self, roles: Roles) -> Self {
+        self.roles = Some(roles);
+        self
+    }
+
     /// How this way of calling `command` is written: its name, then its arguments, `[x]` for
     /// what may be left out, `a|b` for one of them, `...` for more of the same.
     pub fn syntax(&self, command: &Command) -> String {
@@ -224,6 +243,14 @@ const fn text(name: &'static str) -> Argument {
     argument(name, Kind::Text)
 }
 
+const fn queue(name: &'static str) -> Argument {
+    argument(name, Kind::Queue)
+}
+
+const fn job(name: &'static str) -> Argument {
+    argument(name, Kind::Job)
+}
+
 const fn integer(name: &'static str) -> Argument {
     argument(name, Kind::Integer)
 }
@@ -242,7 +269,7 @@ const fn block(name: &'static str, arguments: &'static [Argument]) -> Argument {
 
 /// The only usage of a command.
 const fn usage(arguments: &'static [Argument], reply: &'static str) -> Usage {
-    Usage { subcommand: "", summary: "", arguments, reply }
+    Usage { subcommand: "", summary: "", roles: None, arguments, reply }
 }
 
 const fn subcommand(
@@ -251,7 +278,7 @@ const fn subcommand(
     arguments: &'static [Argument],
     reply: &'static str,
 ) -> Usage {
-    Usage { subcommand, summary, arguments, reply }
+    Usage { subcommand, summary, roles: None, arguments, reply }
 }
 
 /// What stands in the syntax for an argument.
@@ -411,6 +438,26 @@ mod tests {
                     usage.subcommand
                 );
             }
+        }
+    }
+
+    #[test]
+    fn every_command_has_roles_and_who_watches_changes_nothing() {
+        let has = |roles: Roles, role: Roles| {
+            roles.names().any(|name| role.names().any(|one| one == name))
+        };
+        for command in all() {
+            let of_usages = command.usages.iter().filter_map(|usage| usage.roles);
+            for roles in of_usages.chain([command.roles]) {
+                assert!(roles.names().count() > 0, "{}", command.name);
+            }
+            let writes = command.flags.contains(Flags::WRITE);
+            assert!(!(writes && has(command.roles, Roles::WATCH)), "{}", command.name);
+            let deviate = |usage: &Usage| usage.roles.is_some() && usage.subcommand.is_empty();
+            assert!(!command.usages.iter().any(deviate), "{}: one column", command.name);
+        }
+        for admins in ["config", "shutdown", "debug", "monitor", "slowlog", "loadjob"] {
+            assert_eq!(named(admins).roles, Roles::ADMIN, "{admins}");
         }
     }
 

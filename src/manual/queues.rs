@@ -2,7 +2,8 @@
 
 use super::{
     Argument, BAD_CURSOR, BAD_ID, Command, Flags, Group, NOT_AN_INTEGER, PAUSED,
-    QUEUE_NAME_TOO_LONG, SINCE_C, SINCE_OURS, SYNTAX, integer, one_of, text, usage, word,
+    QUEUE_NAME_TOO_LONG, Roles, SINCE_C, SINCE_OURS, SYNTAX, integer, job, one_of, queue, text,
+    usage, word,
 };
 
 const W: Flags = Flags::WRITE;
@@ -14,28 +15,30 @@ const DELAY: &str = "ERR DELAY time must be a non negative number";
 const PRIORITY: &str = "ERR PRIORITY must be between 1 and 7";
 const COUNT_OF_JOBS: &str = "ERR COUNT must be between 1 and 10000";
 
-const IDS: &[Argument] = &[text("id").optional().repeated()];
+const IDS: &[Argument] = &[job("id").optional().repeated()];
 
 pub(super) static COMMANDS: &[Command] = &[
     Command {
         name: "qlen",
         arity: 2,
         flags: R.and(F),
+        roles: Roles::ALL,
         group: Group::Queues,
         since: SINCE_C,
         summary: "Counts the jobs that are queued on this node",
-        usages: &[usage(&[text("queue")], "Integer, 0 for a queue not known here.")],
+        usages: &[usage(&[queue("queue")], "Integer, 0 for a queue not known here.")],
         errors: &[],
     },
     Command {
         name: "qpeek",
         arity: -3,
         flags: R,
+        roles: Roles::WATCH_OR_OPERATE,
         group: Group::Queues,
         since: SINCE_C,
         summary: "Shows queued jobs and fetches none",
         usages: &[usage(
-            &[text("queue"), integer("count"), integer("count").after("SKIP").optional()],
+            &[queue("queue"), integer("count"), integer("count").after("SKIP").optional()],
             "Array of `[queue, id, body]`, in the order in which they are fetched: by priority, \
              then by age. From the last one back for a negative count. SKIP passes over \
              so many first. No further job once the \
@@ -47,11 +50,12 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "qstat",
         arity: -2,
         flags: R.and(F),
+        roles: Roles::ALL,
         group: Group::Queues,
         since: SINCE_C,
         summary: "Shows all that this node knows of a queue",
         usages: &[usage(
-            &[text("queue"), word("CLUSTER").optional()],
+            &[queue("queue"), word("CLUSTER").optional()],
             "Array of 10 names and values: name, len, age, idle, blocked, import-from, \
              import-rate, jobs-in, jobs-out, pause. With CLUSTER the sums of all nodes, as far as \
              they answer within 250 ms: name, len, age (the greatest), blocked, import-rate, \
@@ -66,11 +70,12 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "qpolicy",
         arity: 2,
         flags: R.and(F),
+        roles: Roles::ALL,
         group: Group::Queues,
         since: SINCE_OURS,
         summary: "Shows what queue-policy says of a queue",
         usages: &[usage(
-            &[text("queue")],
+            &[queue("queue")],
             "Map from words to arrays of the value, an integer where it is a number, and the glob of the line that \
              says it. Words that no line says are left out. The queue need not be there.",
         )],
@@ -80,6 +85,7 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "qscan",
         arity: -1,
         flags: R,
+        roles: Roles::WATCH_OR_OPERATE,
         group: Group::Queues,
         since: SINCE_C,
         summary: "Walks through the queues of this node, a part at a time",
@@ -103,12 +109,13 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "pause",
         arity: -3,
         flags: R.and(F),
+        roles: Roles::OPERATE,
         group: Group::Queues,
         since: SINCE_C,
         summary: "Stops jobs from entering or leaving a queue, or shows whether they are stopped",
         usages: &[usage(
             &[
-                text("queue"),
+                queue("queue"),
                 one_of(
                     "way",
                     &[
@@ -132,6 +139,7 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "enqueue",
         arity: -1,
         flags: M.and(W).and(F),
+        roles: Roles::OPERATE,
         group: Group::Queues,
         since: SINCE_C,
         summary: "Queues active jobs at once",
@@ -147,6 +155,7 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "dequeue",
         arity: -1,
         flags: W.and(F),
+        roles: Roles::OPERATE,
         group: Group::Queues,
         since: SINCE_C,
         summary: "Takes jobs out of their queue",
@@ -161,13 +170,14 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "movejob",
         arity: -3,
         flags: W,
+        roles: Roles::OPERATE,
         group: Group::Queues,
         since: SINCE_OURS,
         summary: "Moves jobs to another queue",
         usages: &[usage(
             &[
-                text("queue"),
-                text("id").repeated(),
+                queue("queue"),
+                job("id").repeated(),
                 integer("priority").after("PRIORITY").optional(),
                 integer("seconds").after("DELAY").optional(),
             ],
@@ -192,11 +202,12 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "qmove",
         arity: -3,
         flags: W,
+        roles: Roles::OPERATE,
         group: Group::Queues,
         since: SINCE_OURS,
         summary: "Moves the jobs of a queue to another one",
         usages: &[usage(
-            &[text("source"), text("target"), integer("count").after("COUNT").optional()],
+            &[queue("source"), queue("target"), integer("count").after("COUNT").optional()],
             "Integer: how many jobs were moved, of those queued on this node, in their order. COUNT is \
              100 by default, and 10,000 at most. Jobs in work and those queued on other nodes stay.",
         )],
@@ -212,12 +223,13 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "qredrive",
         arity: -2,
         flags: W,
+        roles: Roles::OPERATE,
         group: Group::Queues,
         since: SINCE_OURS,
         summary: "Moves dead letters back to the queues where they died",
         usages: &[usage(
             &[
-                text("dead-queue"),
+                queue("dead-queue"),
                 integer("count").after("COUNT").optional(),
                 text("glob").after("REASON").optional(),
             ],
@@ -233,11 +245,12 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "qpurge",
         arity: -2,
         flags: W,
+        roles: Roles::OPERATE,
         group: Group::Queues,
         since: SINCE_OURS,
         summary: "Acknowledges the jobs of a queue, so that nobody gets them any more",
         usages: &[usage(
-            &[text("queue"), integer("count").after("COUNT").optional()],
+            &[queue("queue"), integer("count").after("COUNT").optional()],
             "Integer: how many of the first COUNT jobs that are queued on this node were \
              acknowledged, 100 by default and 10,000 at most. No copy of them comes back.",
         )],

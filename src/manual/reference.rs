@@ -3,7 +3,7 @@
 
 use core::fmt::Write as _;
 
-use super::{Command, Flags, Group, Usage, all};
+use super::{Command, Flags, Group, Roles, Usage, all};
 
 /// The reference of all commands in Markdown.
 pub fn text() -> String {
@@ -30,6 +30,8 @@ Any command may be answered by one of these, in this order:
 - `ERR unknown command '<name>'`
 - `ERR wrong number of arguments for '<name>' command`
 - `NOAUTH Authentication required.` unless the command is AUTH, or HELLO with arguments
+- `NOPERM User <name> has no permissions to run the '<command>' command` to a user of another role
+- `NOPERM No permissions to access a queue` to a user with globs that match it not
 - `OOM command not allowed when used memory > 'maxmemory'.` if it has the flag denyoom
 - `MISCONF Errors writing to the AOF file: <reason>` if it has the flag denyoom, and to PING
 - `LOADING Disque is loading the dataset in memory` unless it has the flag loading
@@ -37,6 +39,9 @@ Any command may be answered by one of these, in this order:
 Every command is found as `DISQUE.NAME` and as `DISQUE NAME` too, for proxies and servers that
 have other stores beside: where no command has the name that was sent. A command that was renamed
 is found so under its new name. Errors, COMMAND INFO, MONITOR and SLOWLOG show what was sent.
+
+Roles are those of users that may run a command, see [security.md](security.md). The role admin may
+run all, and so may everybody where neither `user` nor `requirepass` is set.
 
 QUIT stands in no table: it is answered OK, before the password and with any arguments, and
 the connection is closed.
@@ -53,6 +58,7 @@ fn write_command(text: &mut String, command: &Command) {
     }
     let _infallible = writeln!(text, "- Arguments: {}", arity_text(command.arity));
     let _infallible = writeln!(text, "- Flags: {}", flags_text(command.flags));
+    let _infallible = writeln!(text, "- Roles: {}", roles_text(command.roles));
     if !command.errors.is_empty() {
         text.push_str("- Errors:\n");
         for error in command.errors {
@@ -66,7 +72,11 @@ fn write_usage(text: &mut String, usage: &Usage, command: &Command) {
     if !usage.summary.is_empty() {
         let _infallible = write!(text, "{}. ", usage.summary);
     }
-    let _infallible = writeln!(text, "{}", usage.reply);
+    let _infallible = write!(text, "{}", usage.reply);
+    if let Some(roles) = usage.roles {
+        let _infallible = write!(text, " Roles: {}.", roles_text(roles));
+    }
+    text.push('\n');
 }
 
 /// How many arguments there may be, without the name.
@@ -81,6 +91,11 @@ fn arity_text(arity: i8) -> String {
 
 fn flags_text(flags: Flags) -> String {
     flags.names().collect::<Vec<_>>().join(", ")
+}
+
+/// Who may run a command; of admin it is said once for all of them.
+fn roles_text(roles: Roles) -> String {
+    if roles == Roles::ALL { "all".into() } else { roles.names().collect::<Vec<_>>().join(", ") }
 }
 
 fn capitalized(name: &str) -> String {

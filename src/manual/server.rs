@@ -1,8 +1,8 @@
 //! The manual on the server itself: its figures, its settings, its files, its end.
 
 use super::{
-    Argument, Command, Flags, Group, Kind, NOT_AN_INTEGER, SINCE_C, SINCE_OURS, SYNTAX, argument,
-    integer, one_of, subcommand, text, usage, word,
+    Argument, Command, Flags, Group, Kind, NOT_AN_INTEGER, Roles, SINCE_C, SINCE_OURS, SYNTAX,
+    argument, integer, one_of, subcommand, text, usage, word,
 };
 
 const R: Flags = Flags::READONLY;
@@ -19,6 +19,7 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "info",
         arity: -1,
         flags: R.and(L),
+        roles: Roles::WATCH_OR_OPERATE,
         group: Group::Server,
         since: SINCE_C,
         summary: "Shows figures of the server",
@@ -34,6 +35,7 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "time",
         arity: 1,
         flags: R.and(F),
+        roles: Roles::ALL,
         group: Group::Server,
         since: SINCE_C,
         summary: "Shows the server's clock",
@@ -47,6 +49,7 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "command",
         arity: 0,
         flags: R.and(L),
+        roles: Roles::ALL,
         group: Group::Server,
         since: SINCE_C,
         summary: "Shows which commands there are",
@@ -93,19 +96,27 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "acl",
         arity: -2,
         flags: R.and(L),
+        roles: Roles::ALL,
         group: Group::Server,
         since: SINCE_OURS,
         summary: "Shows which user a client is",
-        usages: &[subcommand("WHOAMI", "Shows the user of this connection", &[], "Text: default.")],
+        usages: &[subcommand(
+            "WHOAMI",
+            "Shows the user of this connection",
+            &[],
+            "Text: the name of the user, default for who logged in with requirepass or did not have \
+             to log in.",
+        )],
         errors: &[
-            "ERR Unknown ACL subcommand or wrong number of arguments: the only user is default, \
-             whose password is requirepass",
+            "ERR Unknown ACL subcommand or wrong number of arguments: users are lines of the \
+             directive user, and the password of default is requirepass",
         ],
     },
     Command {
         name: "module",
         arity: -2,
         flags: A.and(R),
+        roles: Roles::WATCH_OR_OPERATE,
         group: Group::Server,
         since: SINCE_OURS,
         summary: "Shows which modules are loaded, which none can be",
@@ -118,6 +129,7 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "config",
         arity: -2,
         flags: A.and(R),
+        roles: Roles::ADMIN,
         group: Group::Server,
         since: SINCE_C,
         summary: "Shows and changes the settings of the running server",
@@ -160,6 +172,7 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "slowlog",
         arity: -2,
         flags: R,
+        roles: Roles::ADMIN,
         group: Group::Server,
         since: SINCE_C,
         summary: "Shows the last commands that took long, as slowlog-log-slower-than says",
@@ -184,6 +197,7 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "latency",
         arity: -2,
         flags: A.and(R).and(L),
+        roles: Roles::WATCH_OR_OPERATE,
         group: Group::Server,
         since: SINCE_C,
         summary: "Shows what held the server up for latency-monitor-threshold or longer",
@@ -216,7 +230,8 @@ pub(super) static COMMANDS: &[Command] = &[
                 "Forgets the delays",
                 &[text("event").optional().repeated()],
                 "Integer: how many events had samples to forget.",
-            ),
+            )
+            .for_roles(Roles::OPERATE),
         ],
         errors: &[SYNTAX, "ERR No samples available for event '<event>'"],
     },
@@ -224,6 +239,7 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "bgrewriteaof",
         arity: 1,
         flags: A.and(R),
+        roles: Roles::OPERATE,
         group: Group::Server,
         since: SINCE_C,
         summary: "Writes the append only file anew, with nothing in it that is not needed",
@@ -241,6 +257,7 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "shutdown",
         arity: -1,
         flags: A.and(R).and(L),
+        roles: Roles::ADMIN,
         group: Group::Server,
         since: SINCE_C,
         summary: "Stops the server",
@@ -255,6 +272,7 @@ pub(super) static COMMANDS: &[Command] = &[
         name: "debug",
         arity: -2,
         flags: A,
+        roles: Roles::ADMIN,
         group: Group::Server,
         since: SINCE_C,
         summary: "Is for tests and the curious, not for production",

@@ -59,6 +59,11 @@ impl<T> Slots<T> {
         self.entries.iter().map(|(_, entry)| &entry.value)
     }
 
+    /// As [`Slots::iter`], to change them.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.entries.iter_mut().map(|(_, entry)| &mut entry.value)
+    }
+
     /// All slots in use are below this.
     pub fn slots_end(&self) -> usize {
         self.entries.capacity()

@@ -115,6 +115,12 @@ pub fn quote(bytes: &[u8]) -> Vec<u8> {
     quoted
 }
 
+/// A word of a line as it is, or as [`quote`] writes it where it would not be read back so.
+pub fn quote_if_needed(word: &[u8]) -> Vec<u8> {
+    let is_plain = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'');
+    if !word.is_empty() && word.iter().all(is_plain) { word.to_vec() } else { quote(word) }
+}
+
 /// As [`quote`], at the end of `out`.
 pub fn append_quoted(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');

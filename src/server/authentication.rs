@@ -1,7 +1,10 @@
 //! Who a client is: AUTH, HELLO and ACL WHOAMI.
 
 use std::hint;
+use std::sync::Arc;
 
+use crate::base::ids::ClientId;
+use crate::base::limits::PASSWORD_MAX;
 use crate::engine::command::{Call, Outcome};
 use crate::engine::error::CommandError;
 use crate::proto::reply::Resp;
@@ -10,19 +13,21 @@ use crate::server::version::DISQUE_VERSION;
 
 use super::client::command as client;
 use super::server_command::{ServerCommand, row};
+use super::users::{DEFAULT_USER, User};
 
 pub(super) static COMMANDS: &[ServerCommand] =
     &[row("auth", auth), row("hello", hello), row("acl", acl)];
 
-/// The only user there is.
-const USER: &[u8] = b"default";
 const WRONGPASS: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 
-/// Longest password. C: CONFIG_AUTHPASS_MAX_LEN.
-const PASSWORD_MAX: usize = 512;
+/// Who a client has shown to be.
+enum Login {
+    Default,
+    User(Arc<User>),
+}
 
-/// AUTH password -> OK. A wrong one takes away what an earlier right one gave.
-/// AUTH user password -> OK. Who is not let in stays what it was.
+/// AUTH password -> OK: the user default. A wrong one takes away what an earlier right one gave.
+/// AUTH user password -> OK. Who is not let in stays who it was.
 ///
 /// Differs from C, which knows the first form only: clients that are given a URL with a user
 /// send the other. More arguments are a syntax error, as with Redis: told of a wrong number of
@@ -33,12 +38,18 @@ fn auth(server: &mut Server, call: &Call<'_>) -> Outcome {
         return Outcome::Done;
     }
     let Some(password) = &server.config.requirepass else {
-        server.reply(call).error("ERR Client sent AUTH, but no password is set");
+        // With users there is a default one only if it has a password.
+        let refusal = match server.config.users.is_empty() {
+            true => "ERR Client sent AUTH, but no password is set",
+            false => WRONGPASS,
+        };
+        server.reply(call).error(refusal);
         return Outcome::Done;
     };
     let is_right = is_same(password, &call.args[1]);
     if let Some(client) = server.client_mut(call.client) {
         client.is_authenticated = is_right;
+        client.user = None;
     }
     let mut reply = server.reply(call);
     if is_right {
@@ -53,12 +64,10 @@ fn auth_user(server: &mut Server, call: &Call<'_>) {
     if call.args.len() > 3 {
         return server.reply(call).error(CommandError::Syntax.to_string());
     }
-    if !server.knows(&call.args[1], &call.args[2]) {
+    let Some(login) = server.login(&call.args[1], &call.args[2]) else {
         return server.reply(call).error(WRONGPASS);
-    }
-    if let Some(client) = server.client_mut(call.client) {
-        client.is_authenticated = true;
-    }
+    };
+    server.log_in(call.client, login);
     server.reply(call).status("OK");
 }
 
@@ -97,15 +106,13 @@ fn greet(server: &mut Server, call: &Call<'_>) -> Result<(), &'static str> {
         b"3" => Resp::V3,
         _ => return Err("NOPROTO unsupported protocol version"),
     };
-    let mut is_known = !server.is_unauthenticated(call.client);
-    let mut name = None;
+    let is_known = !server.is_unauthenticated(call.client);
+    let (mut login, mut name) = (None, None);
     let mut at = 2;
     while let Some(word) = call.args.get(at) {
         if word.eq_ignore_ascii_case(b"auth") && at + 2 < call.args.len() {
-            if !server.knows(&call.args[at + 1], &call.args[at + 2]) {
-                return Err(WRONGPASS);
-            }
-            is_known = true;
+            let found = server.login(&call.args[at + 1], &call.args[at + 2]);
+            login = Some(found.ok_or(WRONGPASS)?);
             at += 3;
         } else if word.eq_ignore_ascii_case(b"setname") && at + 1 < call.args.len() {
             name = Some(client::checked_name(&call.args[at + 1])?);
@@ -114,15 +121,17 @@ fn greet(server: &mut Server, call: &Call<'_>) -> Result<(), &'static str> {
             return Err("ERR syntax error");
         }
     }
-    if !is_known {
+    if !is_known && login.is_none() {
         return Err(
             "NOAUTH HELLO must be called with the client already authenticated, otherwise \
                     the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the \
                     client and select the RESP protocol version at the same time",
         );
     }
+    if let Some(login) = login {
+        server.log_in(call.client, login);
+    }
     if let Some(client) = server.client_mut(call.client) {
-        client.is_authenticated = true;
         client.resp = resp;
         if let Some(name) = name {
             client.name = name.into();
@@ -131,28 +140,46 @@ fn greet(server: &mut Server, call: &Call<'_>) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// ACL WHOAMI -> the only user there is.
+/// ACL WHOAMI -> the name of the user that the client is.
 fn acl(server: &mut Server, call: &Call<'_>) -> Outcome {
+    let name = server.client(call.client).map(|client| client.user_name(&server.config).to_owned());
     let mut reply = server.reply(call);
     if call.args.len() == 2 && call.args[1].eq_ignore_ascii_case(b"whoami") {
-        reply.bulk(USER);
+        reply.bulk(name.unwrap_or_default());
     } else {
         reply.error(
-            "ERR Unknown ACL subcommand or wrong number of arguments: the only user is default, \
-             whose password is requirepass",
+            "ERR Unknown ACL subcommand or wrong number of arguments: users are lines of the \
+             directive user, and the password of default is requirepass",
         );
     }
     Outcome::Done
 }
 
 impl Server {
-    /// Whether a user with this password is let in. Without a password to check, any is right.
-    /// No name, which Redis refuses, is that of the only user: redis-cli sends it for the URL
+    /// Who has this name and this password. Without a password to check, any is right for
+    /// default. No name, which Redis refuses, is that of default: redis-cli sends it for the URL
     /// `redis://:password@host`.
-    fn knows(&self, user: &[u8], password: &[u8]) -> bool {
-        let is_right =
-            self.config.requirepass.as_ref().is_none_or(|right| is_same(right, password));
-        is_right & (user == USER || user.is_empty())
+    fn login(&self, name: &[u8], password: &[u8]) -> Option<Login> {
+        let config = &self.config;
+        if name != DEFAULT_USER.as_bytes() && !name.is_empty() {
+            return config.users.log_in(name, password).map(Login::User);
+        }
+        let is_right = match &config.requirepass {
+            Some(right) => is_same(right, password),
+            None => config.users.is_empty(),
+        };
+        is_right.then_some(Login::Default)
+    }
+
+    fn log_in(&mut self, client: ClientId, login: Login) {
+        // Who was let in with any password has shown nothing once there is one to check.
+        let is_checked = self.config.has_logins();
+        let Some(client) = self.client_mut(client) else { return };
+        client.is_authenticated = is_checked;
+        client.user = match login {
+            Login::Default => None,
+            Login::User(user) => Some(user),
+        };
     }
 
     fn introduce(&mut self, call: &Call<'_>) {

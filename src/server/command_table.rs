@@ -264,7 +264,7 @@ fn write_arguments(reply: &mut ReplyWriter<'_>, arguments: &[Argument]) {
 
 fn write_argument(reply: &mut ReplyWriter<'_>, argument: &Argument) {
     let (kind, parts) = match argument.kind {
-        Kind::Text => ("string", None),
+        Kind::Text | Kind::Queue | Kind::Job => ("string", None),
         Kind::Integer => ("integer", None),
         Kind::Double => ("double", None),
         Kind::Pattern => ("pattern", None),

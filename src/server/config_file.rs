@@ -257,6 +257,7 @@ mod tests {
     use super::super::config::form::DirectiveValue;
     use super::super::config::{LogLevel, OutputLimit};
     use super::*;
+    use crate::base::password::PasswordHash;
 
     fn loaded(text: &str) -> Result<Config, ConfigError> {
         let mut config = Config { dir: env::temp_dir(), ..Config::default() };
@@ -524,6 +525,14 @@ mod tests {
                     vec![glob, b"max-len".into(), number.to_string().into_bytes()]
                 })
                 .boxed(),
+            ValueForm::User => {
+                ("[!-~]{8,64}", any::<[u8; 8]>(), prop::collection::vec(any::<u8>(), 0..20))
+                    .prop_map(|(name, password, glob)| {
+                        let hash = PasswordHash::of(&password).to_string();
+                        vec![name.into(), hash.into(), b"watch,produce".into(), glob]
+                    })
+                    .boxed()
+            }
         }
     }
 

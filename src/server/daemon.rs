@@ -192,14 +192,15 @@ pub fn warn_of_settings(config: &Config) {
         ),
         _ => {}
     }
-    if config.bind.is_empty() && config.requirepass.is_none() && !config.protected_mode {
+    if config.bind.is_empty() && !config.has_logins() && !config.protected_mode {
         log::warn!(
             "WARNING: anybody who reaches port {} may use this server, since neither bind nor \
-             requirepass is set. Set bind to the addresses that only trusted machines reach, or \
-             requirepass to a long password, or protected-mode to yes.",
+             requirepass nor a user is set. Set bind to the addresses that only trusted machines \
+             reach, or requirepass to a long password, or protected-mode to yes.",
             config.port
         );
     }
+    config.warn_of_no_admin();
     if (1..1024 * 1024).contains(&config.maxmemory) {
         log::warn!(
             "WARNING: maxmemory is less than 1MB ({} bytes). Is this what you want?",

@@ -3,7 +3,6 @@
 use super::Server;
 use super::command_names::name_behind_owner;
 use super::command_table::NamedCommand;
-use crate::base::ids::ClientId;
 use crate::engine::command::Call;
 use crate::manual::{Command, Flags};
 
@@ -21,7 +20,7 @@ pub(super) enum Gate {
 }
 
 impl Server {
-    /// Checks a request in C's order: name, number of arguments, password, memory, disk,
+    /// Checks a request in C's order: name, number of arguments, password and user, memory, disk,
     /// loading. An unauthenticated client can find out about the first two. Evicts jobs, for up to
     /// 2 ms, before a command that memory is too short for.
     pub(super) fn admit(&mut self, call: &Call<'_>) -> Gate {
@@ -51,8 +50,10 @@ impl Server {
             let text = [b"ERR wrong number of arguments for '", &name[..], b"' command"].concat();
             return self.refuse(call, text);
         }
-        if self.is_unauthenticated(call.client) && !lets_in(command, argument_count) {
-            return self.refuse(call, "NOAUTH Authentication required.");
+        if self.config.has_logins()
+            && let Err(refusal) = self.check_user(call, named)
+        {
+            return self.refuse(call, refusal.as_bytes());
         }
         if self.config.maxmemory > 0
             && !self.make_room(command)
@@ -81,17 +82,6 @@ impl Server {
         self.reply(call).error(text);
         Gate::Shut
     }
-
-    /// Whether the client has yet to send the password.
-    pub(super) fn is_unauthenticated(&self, client: ClientId) -> bool {
-        self.config.requirepass.is_some()
-            && !self.client(client).is_some_and(|client| client.is_authenticated)
-    }
-}
-
-/// Whether an unauthenticated client may try this command, which may authenticate it.
-fn lets_in(command: &Command, argument_count: usize) -> bool {
-    command.name == "auth" || command.name == "hello" && argument_count > 1
 }
 
 /// A command's name with all that stands in front of it.

@@ -22,7 +22,8 @@
 //! | [`config`], [`config_file`], [`command_line`] | settings |
 //! | [`info`], [`stats`], [`slowlog`], [`latency`], [`monitor`] | what operators see |
 //! | [`http`] | the same for programs that scrape and probe, and a page |
-//! | `authentication`, `ping`, `keyspace` | who a client is; what clients of Redis ask first |
+//! | `authentication`, [`users`], `permissions` | who a client is, and what it may do |
+//! | `ping`, `keyspace` | what clients of Redis ask first |
 //! | [`logger`], [`signals`], [`daemon`], [`banner`], [`identity`], [`shutdown`], [`watchdog`] | the process |
 
 pub mod authentication;
@@ -54,6 +55,7 @@ mod network_access;
 pub mod nodes;
 mod other_protocols;
 mod peers;
+mod permissions;
 pub mod persistence;
 pub mod ping;
 mod pipeline;
@@ -65,6 +67,7 @@ pub mod signals;
 pub mod slowlog;
 pub mod stats;
 mod unfinished;
+pub mod users;
 pub mod version;
 pub mod watchdog;
 mod working_dir;

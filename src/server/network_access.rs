@@ -12,8 +12,8 @@ use crate::base::ids::LinkId;
 
 /// What a client is sent that protected-mode refuses.
 pub(super) const PROTECTED: &[u8] = b"-DENIED Disque is running in protected mode, since neither a \
-password nor addresses to bind to are set: it takes clients from the loopback interface only. Either \
-set requirepass, or set bind, or, if nobody but trusted clients reaches this \
+password, nor users, nor addresses to bind to are set: it takes clients from the loopback interface \
+only. Either set requirepass or user, or set bind, or, if nobody but trusted clients reaches this \
 port, set protected-mode to no: in the configuration file or, from the same host, with CONFIG SET\r\n";
 
 /// What the log had of connections that were refused.
@@ -25,7 +25,7 @@ pub struct RefusedConnections {
 
 /// Whether anybody may connect as a client and do everything.
 fn is_open(config: &Config) -> bool {
-    config.requirepass.is_none() && config.bind.is_empty()
+    !config.has_logins() && config.bind.is_empty()
 }
 
 /// Whether protected-mode refuses a client from this address, if it has one.
@@ -50,8 +50,8 @@ impl Server {
             (self.refused_connections.clients.count(self.clock.now.mono), peer)
         {
             log::warn!(
-                "protected-mode: refusing the client {peer}, since neither requirepass nor bind \
-                 is set.{}",
+                "protected-mode: refusing the client {peer}, since neither requirepass nor a user \
+                 nor bind is set.{}",
                 others(count)
             );
         }
@@ -95,6 +95,8 @@ fn others(count: u64) -> String {
 mod tests {
     use super::*;
     use crate::base::network::Network;
+    use crate::base::password::PasswordHash;
+    use crate::server::users::{UserLine, Users};
 
     fn network(text: &str) -> Network {
         Network::parse(text.as_bytes()).expect(text)
@@ -111,9 +113,14 @@ mod tests {
         }
         assert!(!protects_from(&protected, None), "the unix socket");
         let far = peer("192.0.2.1:5");
+        let mut users = Users::default();
+        let hash = PasswordHash::of(b"x").to_string();
+        let line = UserLine::parse(&["ann".into(), hash.into(), "watch".into()]);
+        users.set(line.expect("a user"));
         for safe in [
             Config::default(),
             Config { requirepass: Some(b"x".to_vec()), ..protected.clone() },
+            Config { users, ..protected.clone() },
             Config { bind: vec!["192.0.2.9".into()], ..protected },
         ] {
             assert!(!protects_from(&safe, far));

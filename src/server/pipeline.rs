@@ -208,9 +208,9 @@ impl Server {
             if !rest.is_empty() && self.command_started_at > self.share_ends_at {
                 break Halt::ShareUsed;
             }
-            let sender = match self.config.requirepass {
-                Some(_) if !client.is_authenticated => Sender::Unauthenticated,
-                _ => Sender::Authenticated,
+            let sender = match self.config.has_logins() && !client.is_logged_in(&self.config) {
+                true => Sender::Unauthenticated,
+                false => Sender::Authenticated,
             };
             match client.parser.parse(rest, &mut args, sender) {
                 Ok(Parsed::Incomplete { missing }) => break Halt::Incomplete { missing },

@@ -3,8 +3,9 @@
 
 /// What stands in place of a password.
 const HIDDEN: &[u8] = b"(redacted)";
-/// Directives whose values are secret.
-const SECRETS: [&[u8]; 2] = [b"requirepass", b"http-token"];
+/// Directives whose values are secret. A user's has the hash of its password, which is no
+/// password but helps to find one.
+const SECRETS: [&[u8]; 3] = [b"requirepass", b"http-token", b"user"];
 
 /// The arguments of a request as others may see them. `command` is the command's own
 /// name, whatever it was renamed to; as it was sent it stands at `name_at`.
@@ -62,6 +63,7 @@ mod tests {
             "config SET RequirePass (redacted)"
         );
         assert_eq!(shown("config", "config set http-token x"), "config set http-token (redacted)");
+        assert_eq!(shown("config", "config set USER line"), "config set USER (redacted)");
         assert_eq!(shown("config", "config get requirepass"), "config get requirepass");
         assert_eq!(shown("addjob", "addjob auth secret 0"), "addjob auth secret 0");
     }

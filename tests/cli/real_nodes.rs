@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use disque::cli::help::{self, Colour};
 
+use crate::support::program::Program;
 use crate::support::{TestServer, eventually};
 use crate::terminal::Terminal;
 use crate::{client, run, told, told_by};
@@ -349,6 +350,71 @@ fn verbs_work_in_the_interactive_client_with_the_password_of_the_moment() {
     terminal.wait_for(&prompt);
     terminal.type_keys("quit\r");
     assert_eq!(terminal.wait_for_end().0, Some(0));
+}
+
+/// What `user-line` prints for these words and a password that is typed.
+fn user_line(words: &str, password: &str) -> String {
+    let mut terminal = Terminal::run(client(1, &format!("user-line {words}")));
+    terminal.wait_for("Password: ");
+    terminal.type_keys(&format!("{password}\n"));
+    let (status, shown) = terminal.wait_for_end();
+    assert_eq!(status, Some(0), "{shown}");
+    assert!(!shown.contains(password), "{shown}");
+    shown.trim().to_owned()
+}
+
+#[test]
+fn a_line_of_user_line_lets_its_user_in_and_nobody_sees_the_password() {
+    let lines = [
+        user_line("root admin", "root's long word"),
+        user_line("ann produce,watch mail*", "ann's long word"),
+    ];
+    let node = TestServer::start_with_config(&lines.join("\n"), &[]);
+    let as_user = |name: &str, args: &str| {
+        let mut command = client(node.port(), &format!("--user {name} {args}"));
+        command.env("DISQUE_AUTH", format!("{name}'s long word"));
+        command
+    };
+    assert_eq!(told_by(as_user("ann", "acl whoami")).0, "ann\n");
+    assert!(told_by(as_user("ann", "addjob mail body 0")).0.starts_with("D-"));
+    let (stdout, _, _) = told_by(as_user("ann", "addjob sms body 0"));
+    assert_eq!(stdout, "NOPERM No permissions to access a queue\n\n");
+    let (stdout, stderr, status) = told_by(as_user("ann", "queues -i 0.01 --csv"));
+    assert_eq!((stderr.as_str(), status), ("", 0), "{stdout}");
+    assert!(stdout.contains("\"mail\""), "{stdout}");
+    let (stdout, _, _) = told_by(as_user("root", "config get user"));
+    let shown: Vec<&str> = lines.iter().map(|line| line.trim_start_matches("user ")).collect();
+    assert_eq!(stdout, format!("user\n{}\n", shown.join("\n")));
+    let (_, stderr, status) = told_by(as_user("bob", "ping"));
+    assert!(stderr.starts_with("AUTH failed: WRONGPASS "), "{stderr}");
+    assert_eq!(status, 1);
+
+    // A tool that waits shows no password to other users of the machine.
+    let mut command = as_user("root", "getjob from empty");
+    command.stdout(std::process::Stdio::null());
+    let waiting = Program::start(&mut command);
+    eventually(
+        || told_by(as_user("root", "client list")).0,
+        |list| list.lines().any(|line| line.ends_with(" cmd=getjob user=root")),
+    );
+    if cfg!(target_os = "linux") {
+        let words = std::fs::read(format!("/proc/{}/cmdline", waiting.pid())).expect("it waits");
+        assert!(!String::from_utf8_lossy(&words).contains("long word"));
+    }
+}
+
+#[test]
+fn user_line_says_what_it_wants() {
+    for words in ["user-line", "user-line ann", "user-line ann root", "user-line ann watch,"] {
+        let (_, stderr, status) = told_by(client(1, words));
+        assert!(stderr.starts_with("user-line takes NAME ROLE[,ROLE ...] [GLOB ...]"), "{stderr}");
+        assert_eq!(status, 1);
+    }
+    let mut terminal = Terminal::run(client(1, "user-line ann watch"));
+    terminal.wait_for("Password: ");
+    terminal.type_keys("\n");
+    let (status, shown) = terminal.wait_for_end();
+    assert_eq!((status, shown.trim()), (Some(1), "A password has 1 to 512 bytes."));
 }
 
 #[test]

@@ -38,7 +38,7 @@ fn the_directives_of_the_c_server_are_shown_and_no_others_than_ours() {
     let ours = "aof-checksums aof-load-damaged aof-restore-queues availability-zone cluster-allow \
          cluster-announce-bus-port cluster-announce-ip cluster-announce-port cluster-forget-after \
          cluster-name cluster-seeds http-bind http-port protected-mode queue-policy retry-from \
-         trace-max trace-sample";
+         trace-max trace-sample user";
     let mut expected: Vec<&str> =
         c_shows.split_whitespace().chain(ours.split_whitespace()).collect();
     expected.sort_unstable();

@@ -46,4 +46,5 @@ mod startup;
 mod support;
 mod trace;
 mod unfinished;
+mod users;
 mod waitjob;

@@ -12,6 +12,7 @@ use crate::engine::command::{Call, CommandResult, EngineCommand, Outcome, row};
 use crate::engine::error::CommandError;
 use crate::engine::jobs::{Job, STATE_NAMES};
 use crate::engine::queue::QueueEntry;
+use crate::engine::scope::QueueScope;
 use crate::engine::view::View;
 use crate::proto::reply::ReplyWriter;
 use crate::proto::request::Args;
@@ -31,6 +32,8 @@ const QUEUES_MAX: usize = 1000;
 /// A scan: what it asks for, and how far it has come.
 pub struct Scan {
     sought: Sought,
+    /// The queues that are shown, and whose jobs are; `None` for all.
+    scope: Option<QueueScope>,
     range: Range,
     encoded: Blocks,
     /// Elements found.
@@ -188,7 +191,7 @@ fn scan(
     let mut scan = match engine.long_commands.remove(&call.client) {
         Some(LongCommand::Scan(scan)) => scan,
         Some(LongCommand::Answer(rest)) => return Ok(engine.send_block(call, rest)),
-        _ => parse(call.args)?,
+        _ => Scan { scope: engine.scan_scope.clone(), ..parse(call.args)? },
     };
     let visits_max = scan.range.count.saturating_mul(VISITS_PER_ELEMENT);
     let slice_bytes_max = scan.encoded.byte_count() + SLICE_BYTES;
@@ -204,7 +207,8 @@ fn scan(
         let mut seen = None;
         scan.encoded.append(|block| {
             let mut reply = ReplyWriter::new(block, call.resp);
-            seen = scan.sought.visit(engine.view(), call.args, scan.slot, &mut reply);
+            let scope = scan.scope.as_ref();
+            seen = scan.sought.visit(engine.view(), call.args, scan.slot, scope, &mut reply);
         });
         let Some((slot, found)) = seen else {
             return Ok(finish(engine, call, scan, 0));
@@ -228,7 +232,7 @@ fn finish(engine: &mut Engine, call: &Call<'_>, scan: Scan, cursor: u32) -> Outc
 impl Scan {
     fn new(sought: Sought, range: Range) -> Self {
         let slot = range.cursor.unwrap_or(0);
-        Self { sought, range, encoded: Blocks::default(), count: 0, slot, visits: 0 }
+        Self { sought, scope: None, range, encoded: Blocks::default(), count: 0, slot, visits: 0 }
     }
 
     /// Differs from C, which keeps jobs of any size in memory until all are found.
@@ -239,20 +243,22 @@ impl Scan {
 }
 
 impl Sought {
-    /// Writes what is at or behind a slot if it is wanted; returns where it was and whether
-    /// it was wanted.
+    /// Writes what is at or behind a slot if it is wanted, and in the scope if there is one;
+    /// returns where it was and whether it was written.
     fn visit(
         &self,
         view: View<'_>,
         args: Args<'_>,
         slot: u32,
+        scope: Option<&QueueScope>,
         reply: &mut ReplyWriter<'_>,
     ) -> Option<(u32, bool)> {
+        let shows = |queue: &[u8]| scope.is_none_or(|scope| scope.has(queue));
         match self {
             Self::Queues(filter) => {
                 let q = view.queues.next_from(slot)?;
                 let entry = &view.queues[q];
-                let found = filter.matches(entry, view.now.mono);
+                let found = filter.matches(entry, view.now.mono) && shows(&entry.name);
                 if found {
                     reply.bulk(&entry.name);
                 }
@@ -261,7 +267,7 @@ impl Sought {
             Self::Jobs(filter) => {
                 let r = view.jobs.next_from(slot)?;
                 let job = &view.jobs[r];
-                let found = filter.matches(view, args, job);
+                let found = filter.matches(view, args, job) && shows(&view.queues[job.queue].name);
                 match filter.form {
                     JobForm::All if found => view.write_job(reply, r),
                     JobForm::Id if found => reply.status(job.id.0),

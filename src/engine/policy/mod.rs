@@ -14,6 +14,7 @@
 mod word;
 
 use crate::base::glob::{self, Case};
+use crate::proto::quoting;
 
 use super::Engine;
 use super::queue::QueueRef;
@@ -72,7 +73,7 @@ impl PolicyLine {
 
     /// The line as [`PolicyLine::parse`] reads it back, split into words.
     pub fn text(&self) -> Vec<u8> {
-        let mut text = word::quoted_if_needed(&self.glob);
+        let mut text = quoting::quote_if_needed(&self.glob);
         for (word, value) in PolicyWord::ALL.into_iter().zip(&self.values) {
             if let Some(value) = value {
                 text.extend_from_slice(format!(" {} ", word.name()).as_bytes());
@@ -249,7 +250,6 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::quoting;
 
     fn line(text: &str) -> Result<PolicyLine, String> {
         PolicyLine::parse(&quoting::split(text.as_bytes()).expect("balanced"))

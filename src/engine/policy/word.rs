@@ -155,14 +155,8 @@ impl PolicyValue {
 
     /// The value as a word of a line that is split by [`quoting::split`].
     pub(super) fn word(&self) -> Vec<u8> {
-        quoted_if_needed(&self.text())
+        quoting::quote_if_needed(&self.text())
     }
-}
-
-/// A word of a line, in quotes where it would not be read back as it is.
-pub(super) fn quoted_if_needed(word: &[u8]) -> Vec<u8> {
-    let is_plain = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'');
-    if !word.is_empty() && word.iter().all(is_plain) { word.to_vec() } else { quoting::quote(word) }
 }
 
 /// How long a job waits that was given back: for a time that doubles with each NACK.

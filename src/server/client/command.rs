@@ -263,7 +263,7 @@ impl Server {
         let unsent = connection.unsent();
         format!(
             "id={} addr={} fd={} name={} age={} idle={} flags={} qbuf={} qbuf-free={} obl=0 \
-             oll={} omem={} events={} cmd={}",
+             oll={} omem={} events={} cmd={} user={}",
             client.number,
             self.address_of(client),
             connection.fd(),
@@ -277,6 +277,7 @@ impl Server {
             connection.output_capacity(),
             if unsent > 0 { "rw" } else { "r" },
             client.last_command.unwrap_or("NULL"),
+            client.user_name(&self.config),
         )
     }
 }

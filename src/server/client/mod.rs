@@ -16,6 +16,8 @@
 pub mod command;
 pub(super) mod life;
 
+use std::sync::Arc;
+
 use crate::ae::event_loop::Token;
 use crate::base::ids::ClientId;
 use crate::base::time::MonoMs;
@@ -23,6 +25,8 @@ use crate::net::connection::Connection;
 use crate::proto::reply::Resp;
 use crate::proto::request::{ArgRange, RequestParser};
 use crate::server::command_table::NamedCommand;
+use crate::server::config::Config;
+use crate::server::users::{DEFAULT_USER, User};
 
 /// The kind of tokens under which clients' sockets are registered.
 pub const CLIENT_TOKENS: u8 = 0;
@@ -37,7 +41,10 @@ pub struct Client {
     /// replied to.
     pub resp: Resp,
     pub name: Box<[u8]>,
+    /// Whether it has sent a right password.
     pub is_authenticated: bool,
+    /// Who it is; `None` for the user default.
+    pub user: Option<Arc<User>>,
     pub is_monitor: bool,
     pub replies: ReplyMode,
     pub connected_at: MonoMs,
@@ -108,6 +115,7 @@ impl Client {
             resp: Resp::V2,
             name: Box::default(),
             is_authenticated: false,
+            user: None,
             is_monitor: false,
             replies: ReplyMode::On,
             connected_at: now,
@@ -120,6 +128,24 @@ impl Client {
             is_readable: false,
             is_read_closed: false,
             is_still_ready: false,
+        }
+    }
+
+    /// Whether it has said who it is, as far as it has to.
+    pub fn is_logged_in(&self, config: &Config) -> bool {
+        match &config.requirepass {
+            _ if self.user.is_some() => true,
+            Some(_) => self.is_authenticated,
+            None => config.users.is_empty(),
+        }
+    }
+
+    /// The name of its user; empty while it has to say who it is.
+    pub fn user_name(&self, config: &Config) -> &str {
+        match &self.user {
+            Some(user) => &user.name,
+            None if self.is_logged_in(config) => DEFAULT_USER,
+            None => "",
         }
     }
 

@@ -11,13 +11,16 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use super::{AppendFsync, LogLevel, MaxmemoryPolicy, OutputLimit, SyslogFacility};
+use crate::base::limits::PASSWORD_MAX;
 use crate::base::network::Network;
 use crate::base::number;
 use crate::engine::policy::RetryFrom;
 use crate::engine::policy::{Policies, PolicyLine, PolicyWord};
+use crate::manual::Roles;
 use crate::proto::node_info::is_node_text;
 use crate::proto::quoting;
 use crate::server::seeds::parse_seed;
+use crate::server::users::{UserLine, Users};
 
 /// Most addresses of one `bind`. C: CONFIG_BINDADDR_MAX.
 const ADDRESSES_MAX: usize = 16;
@@ -25,8 +28,6 @@ const ADDRESSES_MAX: usize = 16;
 const NETWORKS_MAX: usize = 100;
 /// Most hosts of cluster-seeds.
 const SEEDS_MAX: usize = 100;
-/// Longest password in bytes. C: CONFIG_AUTHPASS_MAX_LEN.
-const PASSWORD_MAX: usize = 512;
 
 /// A directive's value between its text and its field.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +44,10 @@ pub enum DirectiveValue {
     PolicyLines(Vec<PolicyLine>),
     /// A line of a file.
     PolicyLine(Box<PolicyLine>),
+    /// All users there are, or the lines of a CONFIG SET.
+    UserLines(Vec<UserLine>),
+    /// A line of a file.
+    UserLine(UserLine),
 }
 
 /// The shape of a directive's value.
@@ -102,6 +107,8 @@ pub enum ValueForm {
     Rename,
     /// A glob, and words with their values.
     QueuePolicy,
+    /// A name, the hash of a password, roles, and globs of names of queues.
+    User,
 }
 
 impl ValueForm {
@@ -116,13 +123,15 @@ impl ValueForm {
             (Self::QueuePolicy, [_, ..]) => {
                 PolicyLine::parse(words).map(|line| DirectiveValue::PolicyLine(Box::new(line)))
             }
+            (Self::User, [_, ..]) => UserLine::parse(words).map(DirectiveValue::UserLine),
             (
                 Self::Addresses
                 | Self::Networks
                 | Self::Seeds
                 | Self::OutputLimit
                 | Self::Rename
-                | Self::QueuePolicy,
+                | Self::QueuePolicy
+                | Self::User,
                 _,
             ) => Err(WRONG_COUNT.into()),
             (_, [word]) => self.parse_word(word),
@@ -132,7 +141,7 @@ impl ValueForm {
 
     /// Reads the one argument of CONFIG SET. Several groups of an output limit may
     /// follow each other; all are checked and the last one counts. So may several lines of
-    /// a queue's policy.
+    /// queues' policies, or of users.
     pub fn parse_argument(self, argument: &[u8]) -> Result<DirectiveValue, String> {
         match self {
             Self::OutputLimit => {}
@@ -141,7 +150,10 @@ impl ValueForm {
                 let words = words.filter(|word| !word.is_empty()).map(<[u8]>::to_vec);
                 return networks(&words.collect::<Vec<_>>());
             }
-            Self::QueuePolicy => return policy_changes(argument),
+            Self::QueuePolicy => {
+                return changes(argument, PolicyLine::parse).map(DirectiveValue::PolicyLines);
+            }
+            Self::User => return changes(argument, UserLine::parse).map(DirectiveValue::UserLines),
             Self::Seeds => {
                 let words = argument.split(|&c| c == b' ').filter(|word| !word.is_empty());
                 return seeds(&words.map(<[u8]>::to_vec).collect::<Vec<_>>());
@@ -197,7 +209,8 @@ impl ValueForm {
             | Self::Seeds
             | Self::OutputLimit
             | Self::Rename
-            | Self::QueuePolicy => Err(WRONG_COUNT.into()),
+            | Self::QueuePolicy
+            | Self::User => Err(WRONG_COUNT.into()),
         }
     }
 
@@ -221,6 +234,10 @@ impl ValueForm {
             (_, DirectiveValue::PolicyLine(line)) => line.text(),
             (_, DirectiveValue::PolicyLines(lines)) => {
                 lines.iter().map(PolicyLine::text).collect::<Vec<_>>().join(&b'\n')
+            }
+            (_, DirectiveValue::UserLine(line)) => line.text(),
+            (_, DirectiveValue::UserLines(lines)) => {
+                lines.iter().map(UserLine::text).collect::<Vec<_>>().join(&b'\n')
             }
         }
     }
@@ -280,13 +297,20 @@ impl ValueForm {
                 let words: Vec<String> = PolicyWord::ALL.into_iter().map(word).collect();
                 format!("glob, then words with their values: {}", words.join(", "))
             }
+            Self::User => {
+                let roles = Roles::NAMES.map(|(_, name)| name).join(", ");
+                format!(
+                    "name, sha256: and 64 hexadecimal digits, one or several of {roles} with \
+                     commas between them, then globs"
+                )
+            }
         }
     }
 
     /// Whether an error of CONFIG SET says what is wrong. C says no more than that something is, and
     /// in its directives there is one word that may be.
     pub fn explains_errors(self) -> bool {
-        matches!(self, Self::QueuePolicy | Self::Networks)
+        matches!(self, Self::QueuePolicy | Self::Networks | Self::User)
     }
 
     /// What stands for the value in an example.
@@ -308,6 +332,7 @@ impl ValueForm {
             Self::OutputLimit => "<class> <hard limit> <soft limit> <seconds>",
             Self::Rename => "<command> <new name>",
             Self::QueuePolicy => "<glob> <word> <value> [<word> <value> ...]",
+            Self::User => "<name> sha256:<hex> <role>[,<role> ...] [<queue-glob> ...]",
         }
     }
 }
@@ -438,13 +463,13 @@ fn output_limit(
 }
 
 /// Reads the changes of a CONFIG SET, one a line.
-fn policy_changes(argument: &[u8]) -> Result<DirectiveValue, String> {
-    let mut changes = Vec::new();
-    for line in argument.split(|&c| c == b'\n').filter(|line| !line.trim_ascii().is_empty()) {
-        let words = quoting::split(line).map_err(|_| "unbalanced quotes".to_owned())?;
-        changes.push(PolicyLine::parse(&words)?);
-    }
-    Ok(DirectiveValue::PolicyLines(changes))
+fn changes<T>(
+    argument: &[u8],
+    parse: fn(&[Vec<u8>]) -> Result<T, String>,
+) -> Result<Vec<T>, String> {
+    let lines = argument.split(|&c| c == b'\n').filter(|line| !line.trim_ascii().is_empty());
+    let read = |line| parse(&quoting::split(line).map_err(|_| "unbalanced quotes".to_owned())?);
+    lines.map(read).collect()
 }
 
 /// A number known not to be negative.
@@ -637,6 +662,21 @@ impl Field for Policies {
             DirectiveValue::PolicyLine(line) => self.set(*line),
             DirectiveValue::PolicyLines(lines) => lines.into_iter().for_each(|line| self.set(line)),
             other => unreachable!("a policy does not make {other:?}"),
+        }
+    }
+}
+
+/// What is put in changes the users of its names. How many there are is checked afterwards.
+impl Field for Users {
+    fn value(&self) -> DirectiveValue {
+        DirectiveValue::UserLines(self.lines())
+    }
+
+    fn put(&mut self, value: DirectiveValue) {
+        match value {
+            DirectiveValue::UserLine(line) => self.set(line),
+            DirectiveValue::UserLines(lines) => lines.into_iter().for_each(|line| self.set(line)),
+            other => unreachable!("a user does not make {other:?}"),
         }
     }
 }

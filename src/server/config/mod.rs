@@ -19,6 +19,7 @@ use crate::base::network::Network;
 use crate::engine::config::{Announce, EngineConfig, EnqueueAtLoad, Eviction, TRACE_MAX_DEFAULT};
 use crate::engine::policy::{Policies, RetryFrom};
 use crate::proto::aof_record::SumPlace;
+use crate::server::users::Users;
 use crate::server::version::SERVER_VERSION;
 
 /// Every setting of the server. A field is named as its directive, plus its unit.
@@ -59,7 +60,10 @@ pub struct Config {
 
     /// The working directory; absolute once the configuration is loaded.
     pub dir: PathBuf,
+    /// That of the user default.
     pub requirepass: Option<Vec<u8>>,
+    /// Beside the user default.
+    pub users: Users,
     /// Pairs of old and new name; an empty new name takes the command away.
     pub rename_commands: Vec<(Vec<u8>, Vec<u8>)>,
 
@@ -153,6 +157,7 @@ impl Default for Config {
             syslog_facility: SyslogFacility::Local0,
             dir: "./".into(),
             requirepass: None,
+            users: Users::default(),
             rename_commands: Vec::new(),
             retry_from: RetryFrom::Queue,
             trace_sample: 0,

@@ -432,7 +432,7 @@ fn beginning(body: &[u8], max: usize) -> &[u8] {
 
 /// Whether bodies of jobs are shown: not to somebody who could not fetch them either.
 fn shows_bodies(server: &Server) -> bool {
-    server.config.requirepass.is_none() || server.config.http_token.is_some()
+    !server.config.has_logins() || server.config.http_token.is_some()
 }
 
 #[cfg(test)]

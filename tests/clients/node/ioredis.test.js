@@ -6,7 +6,7 @@ const assert = require('node:assert/strict')
 const test = require('node:test')
 const Redis = require('ioredis')
 
-const { HOST, PORT, JOB_ID, waitUntil, next, setPassword } = require('./support')
+const { HOST, PORT, JOB_ID, waitUntil, next, setPassword, userLine } = require('./support')
 
 function connected (options = {}) {
   return new Redis({ host: HOST, port: PORT, ...options })
@@ -159,5 +159,32 @@ test('URL with user and password', async () => {
     }
   } finally {
     await setPassword('secret', '')
+  }
+})
+
+test('users', async () => {
+  await setPassword('', 'secret')
+  const admin = connected({ password: 'secret' })
+  try {
+    assert.equal(await admin.config('SET', 'user', userLine('mailer', 'long word', 'produce,consume users-*')), 'OK')
+    for (const protocol of [2, 3]) {
+      const queue = `users-${protocol}`
+      const mailer = new Redis(`redis://mailer:long%20word@${HOST}:${PORT}/0`, {
+        protocol, lazyConnect: true, retryStrategy: null, maxRetriesPerRequest: 0
+      })
+      assert.equal(await mailer.acl('WHOAMI'), 'mailer')
+      const id = await mailer.call('ADDJOB', queue, 'body', 0)
+      assert.deepEqual(await mailer.call('GETJOB', 'FROM', queue), [[queue, id, 'body']])
+      assert.equal(await mailer.call('ACKJOB', id), 1)
+      await assert.rejects(mailer.call('ADDJOB', 'other', 'body', 0),
+        /^ReplyError: NOPERM No permissions to access a queue$/)
+      await assert.rejects(mailer.call('QPEEK', queue, 1),
+        /^ReplyError: NOPERM User mailer has no permissions to run the 'qpeek' command$/)
+      mailer.disconnect()
+    }
+  } finally {
+    await admin.config('SET', 'user', 'mailer')
+    await setPassword('secret', '')
+    admin.disconnect()
   }
 })

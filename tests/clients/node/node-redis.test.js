@@ -6,7 +6,7 @@ const assert = require('node:assert/strict')
 const test = require('node:test')
 const { createClient } = require('redis')
 
-const { HOST, PORT, JOB_ID, waitUntil, setPassword } = require('./support')
+const { HOST, PORT, JOB_ID, waitUntil, setPassword, userLine } = require('./support')
 
 async function connected (options = {}) {
   const client = createClient({ socket: { host: HOST, port: PORT, reconnectStrategy: false }, ...options })
@@ -165,6 +165,34 @@ test('URL with user and password', async () => {
       await assert.rejects(byUrl('default:wrong', RESP), /WRONGPASS/)
     }
   } finally {
+    await setPassword('secret', '')
+  }
+})
+
+test('users', async () => {
+  await setPassword('', 'secret')
+  const admin = await connected({ password: 'secret' })
+  try {
+    await admin.configSet('user', userLine('mailer', 'long word', 'produce,consume users-*'))
+    for (const RESP of [2, 3]) {
+      const queue = `users-${RESP}`
+      const client = createClient({
+        url: `redis://mailer:long%20word@${HOST}:${PORT}/0`, RESP, socket: { reconnectStrategy: false }
+      })
+      client.on('error', () => {})
+      await client.connect()
+      assert.equal(await client.aclWhoAmI(), 'mailer')
+      const id = await client.sendCommand(['ADDJOB', queue, 'body', '0'])
+      assert.deepEqual(await client.sendCommand(['GETJOB', 'FROM', queue]), [[queue, id, 'body']])
+      assert.equal(await client.sendCommand(['ACKJOB', id]), 1)
+      await assert.rejects(client.sendCommand(['ADDJOB', 'other', 'body', '0']),
+        /^.*NOPERM No permissions to access a queue$/)
+      await assert.rejects(client.configGet('*'),
+        /NOPERM User mailer has no permissions to run the 'config\|get' command/)
+      await assert.rejects(connected({ RESP, username: 'mailer', password: 'wrong' }), /WRONGPASS/)
+    }
+  } finally {
+    await admin.configSet('user', 'mailer')
     await setPassword('secret', '')
   }
 })

@@ -5,6 +5,7 @@
 
 'use strict'
 
+const { createHash } = require('node:crypto')
 const { once } = require('node:events')
 const net = require('node:net')
 const timers = require('node:timers/promises')
@@ -61,6 +62,22 @@ async function setPassword (old, password) {
   if (!/^(\+OK\r\n)+$/.test(replies)) throw new Error(`password not changed: ${replies}`)
 }
 
+/** A value of the directive `user`. */
+function userLine (name, password, rest) {
+  return `${name} sha256:${createHash('sha256').update(password).digest('hex')} ${rest}`
+}
+
 module.exports = {
-  HOST, PORT, PORTS, JOB_ID, NODE_ID, SHOW_FIELDS, PATIENCE_MS, waitUntil, next, call, setPassword
+  HOST,
+  PORT,
+  PORTS,
+  JOB_ID,
+  NODE_ID,
+  SHOW_FIELDS,
+  PATIENCE_MS,
+  waitUntil,
+  next,
+  call,
+  setPassword,
+  userLine
 }

@@ -1,5 +1,6 @@
 """redis-py 8 as it comes: HELLO 3, CLIENT SETINFO, RESP3 nulls."""
 
+import hashlib
 import unittest
 
 import redis
@@ -188,6 +189,33 @@ class RedisPy(unittest.TestCase):
         finally:
             redis.Redis.from_url(url(":secret")).config_set("requirepass", "")
 
+    def test_users(self):
+        self.client.config_set("requirepass", "secret")
+        admin = redis.Redis.from_url(url(":secret"))
+        line = f"mailer {user_hash('long word')} produce,consume {self.queue}*"
+        try:
+            admin.config_set("user", line)
+            self.assertEqual(admin.config_get("user"), {"user": line})
+            for protocol in (2, 3):
+                with redis.Redis.from_url(url("mailer:long%20word"), protocol=protocol) as client:
+                    self.assertEqual(client.acl_whoami(), "mailer")
+                    job_id = client.execute_command("ADDJOB", self.queue, "body", 0)
+                    fetched = client.execute_command("GETJOB", "FROM", self.queue)
+                    self.assertEqual(fetched, [[self.queue.encode(), job_id, b"body"]])
+                    self.assertEqual(client.execute_command("ACKJOB", job_id), 1)
+                    with self.assertRaisesRegex(redis.exceptions.NoPermissionError, "config|get"):
+                        client.config_get("user")
+                    with self.assertRaisesRegex(redis.exceptions.NoPermissionError, "a queue$"):
+                        client.execute_command("ADDJOB", "other", "body", 0)
+                    self.assertTrue(client.ping())
+                with redis.Redis.from_url(url("mailer:wrong"), protocol=protocol) as client:
+                    with self.assertRaises(redis.AuthenticationError):
+                        client.ping()
+            self.assertIn("default", [row["user"] for row in admin.client_list()])
+        finally:
+            admin.config_set("user", "mailer")
+            admin.config_set("requirepass", "")
+
     def test_first_words_of_tools(self):
         self.assertEqual(self.client.echo("hello"), b"hello")
         self.assertEqual(self.client.acl_whoami(), "default")
@@ -206,6 +234,10 @@ class RedisPy(unittest.TestCase):
         with redis.Redis.from_url(f"redis://{HOST}:{PORT}/1") as client:
             with self.assertRaisesRegex(redis.ResponseError, "DB index is out of range"):
                 client.ping()
+
+
+def user_hash(password):
+    return "sha256:" + hashlib.sha256(password.encode()).hexdigest()
 
 
 def url(login):

@@ -181,6 +181,9 @@ impl Directive {
             DirectiveValue::PolicyLines(lines) => {
                 lines.into_iter().map(|line| DirectiveValue::PolicyLine(Box::new(line))).collect()
             }
+            DirectiveValue::UserLines(lines) => {
+                lines.into_iter().map(DirectiveValue::UserLine).collect()
+            }
             value => vec![value],
         };
         let line = |value| [self.name.as_bytes(), b" ", &self.form.written(value)].concat();

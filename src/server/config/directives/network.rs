@@ -33,7 +33,7 @@ pub(super) const NETWORK: DirectiveGroup = DirectiveGroup {
             ValueForm::YesNo,
             LIVE,
             place!(protected_mode),
-            "With yes, while neither requirepass nor bind is set, clients from other hosts \
+            "With yes, while neither requirepass nor a user nor bind is set, clients from other hosts \
              are refused: only the loopback interface and the unix socket are served. The bus has \
              cluster-allow, the HTTP port http-bind.",
         ),
@@ -122,7 +122,7 @@ pub(super) const HTTP_PORT: DirectiveGroup = DirectiveGroup {
             AT_START,
             place!(http_bind),
             "Addresses that the HTTP port listens on. Whoever reaches one of them may read the \
-             names of queues, numbers and, without requirepass, bodies of jobs, unless \
+             names of queues, numbers and, without requirepass and users, bodies of jobs, unless \
              http-token is set; nothing is encrypted.",
         ),
         row(

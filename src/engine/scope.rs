@@ -1,0 +1,69 @@
+//! The queues that somebody may see: those whose names match a glob of theirs.
+//!
+//! Who that is, and which commands it may run, is the server's business; it says nothing of
+//! scopes where there are none. Here a scope leaves out what a scan would show beyond it.
+
+use std::sync::Arc;
+
+use crate::base::glob::{Case, matches};
+use crate::base::ids::JobId;
+
+use super::Engine;
+
+/// Globs of names of queues; none means every queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueueScope(Arc<[Box<[u8]>]>);
+
+impl QueueScope {
+    pub fn new(globs: &[Vec<u8>]) -> Self {
+        Self(globs.iter().map(|glob| glob.as_slice().into()).collect())
+    }
+
+    pub fn globs(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.iter().map(|glob| &**glob)
+    }
+
+    /// Whether it has every queue there may be.
+    pub fn is_all(&self) -> bool {
+        self.0.is_empty() || self.globs().any(|glob| glob == b"*")
+    }
+
+    /// Whether it has the queue of this name.
+    pub fn has(&self, queue: &[u8]) -> bool {
+        self.0.is_empty() || self.globs().any(|glob| matches(glob, queue, Case::Sensitive))
+    }
+}
+
+impl Engine {
+    /// Has the scans that begin from now on show the queues of this scope only, and jobs in
+    /// them; `None` has them show all.
+    pub fn limit_scans(&mut self, scope: Option<QueueScope>) {
+        self.scan_scope = scope;
+    }
+
+    /// The queue of a job that is known here.
+    pub fn queue_of(&self, id: &JobId) -> Option<&[u8]> {
+        let r = self.jobs.find(id)?;
+        Some(&self.queues[self.jobs[r].queue].name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scope_has_what_matches_one_of_its_globs() {
+        let scope = |globs: &[&str]| {
+            QueueScope::new(&globs.iter().map(|glob| glob.as_bytes().to_vec()).collect::<Vec<_>>())
+        };
+        let mail = scope(&["mail*", "x"]);
+        assert!(mail.has(b"mail") && mail.has(b"mail.slow") && mail.has(b"x"));
+        assert!(!mail.has(b"Mail") && !mail.has(b"xx") && !mail.has(b"amail") && !mail.has(b""));
+        assert!(!mail.is_all());
+        for all in [scope(&[]), scope(&["mail", "*"])] {
+            assert!(all.is_all() && all.has(b"whatever") && all.has(b""));
+        }
+        assert!(!scope(&[""]).has(b"x") && scope(&[""]).has(b""));
+    }
+}
