@@ -23,8 +23,9 @@ fn line(name: &str, roles_and_globs: &str) -> String {
 /// A server with users, each given as a name, and roles and globs. There is an admin, `root`.
 fn server_with(users: &[(&str, &str)]) -> TestServer {
     let root = ("root", "admin");
-    let lines = [root].iter().chain(users).map(|(name, rest)| line(name, rest));
-    let file: String = lines.map(|line| format!("user {line}\n")).collect();
+    let lines = [root].into_iter().chain(users.iter().copied());
+    let file: String =
+        lines.map(|(name, rest)| format!("user {}\n", line(name, rest))).collect();
     TestServer::start_with_config(&file, &OPTIONS)
 }
 
