@@ -24,8 +24,7 @@ fn line(name: &str, roles_and_globs: &str) -> String {
 fn server_with(users: &[(&str, &str)]) -> TestServer {
     let root = ("root", "admin");
     let lines = [root].into_iter().chain(users.iter().copied());
-    let file: String =
-        lines.map(|(name, rest)| format!("user {}\n", line(name, rest))).collect();
+    let file: String = lines.map(|(name, rest)| format!("user {}\n", line(name, rest))).collect();
     TestServer::start_with_config(&file, &OPTIONS)
 }
 
