@@ -211,8 +211,8 @@ mod tests {
     fn what_is_called_a_queue_or_an_id_is_one() {
         for command in manual::all() {
             for argument in command.usages.iter().flat_map(|usage| each(usage.arguments)) {
-                let is_queue =
-                    argument.name.contains("queue") || matches!(argument.name, "source" | "target");
+                let is_queue = argument.name.split('-').any(|word| word == "queue")
+                    || matches!(argument.name, "source" | "target");
                 assert_eq!(
                     matches!(argument.kind, Kind::Queue),
                     is_queue,
