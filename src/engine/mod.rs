@@ -150,8 +150,8 @@ pub struct Engine {
     traces: Traces,
     timers: TimerTable,
     long_commands: BTreeMap<ClientId, LongCommand>,
-    /// What scans that begin show; `None` for all.
-    scan_scope: Option<QueueScope>,
+    /// What commands that begin are limited to; `None` for nothing.
+    scope: Option<QueueScope>,
     /// Only where waits are counted.
     queued_times: Option<Box<QueuedTimes>>,
     /// Room for the jobs that a GETJOB fetches; empty between commands.
@@ -194,7 +194,7 @@ impl Engine {
             traces: Traces::default(),
             timers: TimerTable::new(now.mono),
             long_commands: BTreeMap::new(),
-            scan_scope: None,
+            scope: None,
             queued_times: None,
             fetched: Vec::new(),
             memory_level: 0,

@@ -34,8 +34,8 @@ pub(super) static COMMANDS: &[Command] = &[
              address, port, priority]`, where priority 1 is good, 2 and 3 have over 75 and 95 % of \
              their memory in use, 5 is without a link, 10 probably \
              failing, and 100 failing or leaving. With a version: what this server is, as a map; \
-             the connection speaks that version of RESP from then on. The user is `default`. \
-             Nothing changes unless all of it is right.",
+             the connection speaks that version of RESP from then on. Without AUTH who has not logged in \
+             is refused, where there is a password or a user. Nothing changes unless all of it is right.",
         )],
         errors: &[
             SYNTAX,
@@ -59,8 +59,7 @@ pub(super) static COMMANDS: &[Command] = &[
                 "Makes this node known to another one, and so joins their clusters",
                 &[text("ip"), integer("port"), integer("bus-port").optional()],
                 "OK. The bus port is the port + 10000 unless it is given.",
-            )
-            .for_roles(Roles::OPERATE),
+            ),
             subcommand(
                 "NODES",
                 "Shows the nodes that this node knows",
@@ -90,8 +89,7 @@ pub(super) static COMMANDS: &[Command] = &[
                 "Removes a node from this node's view",
                 &[text("node-id")],
                 "OK. The node cannot come back for 60 s.",
-            )
-            .for_roles(Roles::OPERATE),
+            ),
             subcommand(
                 "RESET",
                 "Forgets all nodes, jobs and queues",

@@ -5,7 +5,7 @@
 //! | produce | those who add jobs, and want to know what became of them |
 //! | consume | those who fetch and acknowledge jobs |
 //! | watch | those who look and change nothing |
-//! | operate | those who pause, move and delete jobs, and change the cluster |
+//! | operate | those who pause, move and delete jobs, and, of all queues, see to the node |
 //! | admin | everything |
 //!
 //! A role holds no other, but admin, which holds all. What several may do stands with each of
@@ -41,9 +41,14 @@ impl Roles {
         Self(self.0 | other.0)
     }
 
+    /// Whether any role is in both.
+    pub const fn meets(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
     /// Whether a user of these roles may run what those of `command` may.
     pub const fn may_run(self, command: Self) -> bool {
-        self.0 & (command.0 | Self::ADMIN.0) != 0
+        self.meets(command.and(Self::ADMIN))
     }
 
     /// Reads names with commas between them.

@@ -7,10 +7,12 @@ use crate::base::ids::ClientId;
 use crate::base::limits::PASSWORD_MAX;
 use crate::engine::command::{Call, Outcome};
 use crate::engine::error::CommandError;
+use crate::manual::Roles;
 use crate::proto::reply::Resp;
 use crate::server::Server;
 use crate::server::version::DISQUE_VERSION;
 
+use super::client::Closing;
 use super::client::command as client;
 use super::server_command::{ServerCommand, row};
 use super::users::{DEFAULT_USER, User};
@@ -51,6 +53,7 @@ fn auth(server: &mut Server, call: &Call<'_>) -> Outcome {
         client.is_authenticated = is_right;
         client.user = None;
     }
+    server.end_monitor_unless_admin(call.client);
     let mut reply = server.reply(call);
     if is_right {
         reply.status("OK")
@@ -132,6 +135,7 @@ fn greet(server: &mut Server, call: &Call<'_>) -> Result<(), &'static str> {
         server.log_in(call.client, login);
     }
     if let Some(client) = server.client_mut(call.client) {
+        client.is_authenticated |= client.user.is_none();
         client.resp = resp;
         if let Some(name) = name {
             client.name = name.into();
@@ -143,14 +147,21 @@ fn greet(server: &mut Server, call: &Call<'_>) -> Result<(), &'static str> {
 /// ACL WHOAMI -> the name of the user that the client is.
 fn acl(server: &mut Server, call: &Call<'_>) -> Outcome {
     let name = server.client(call.client).map(|client| client.user_name(&server.config).to_owned());
+    let has_users = !server.config.users.is_empty();
     let mut reply = server.reply(call);
     if call.args.len() == 2 && call.args[1].eq_ignore_ascii_case(b"whoami") {
         reply.bulk(name.unwrap_or_default());
     } else {
-        reply.error(
-            "ERR Unknown ACL subcommand or wrong number of arguments: users are lines of the \
-             directive user, and the password of default is requirepass",
-        );
+        reply.error(match has_users {
+            true => {
+                "ERR Unknown ACL subcommand or wrong number of arguments: users are lines of the \
+                 directive user, and the password of default is requirepass"
+            }
+            false => {
+                "ERR Unknown ACL subcommand or wrong number of arguments: the only user is \
+                 default, whose password is requirepass"
+            }
+        });
     }
     Outcome::Done
 }
@@ -171,15 +182,28 @@ impl Server {
         is_right.then_some(Login::Default)
     }
 
-    fn log_in(&mut self, client: ClientId, login: Login) {
-        // Who was let in with any password has shown nothing once there is one to check.
-        let is_checked = self.config.has_logins();
-        let Some(client) = self.client_mut(client) else { return };
-        client.is_authenticated = is_checked;
+    fn log_in(&mut self, id: ClientId, login: Login) {
+        let Some(client) = self.client_mut(id) else { return };
+        client.is_authenticated = matches!(login, Login::Default);
         client.user = match login {
             Login::Default => None,
             Login::User(user) => Some(user),
         };
+        self.end_monitor_unless_admin(id);
+    }
+
+    /// Closes who watches by MONITOR and has become somebody who may not. Without users it goes on,
+    /// as with C.
+    fn end_monitor_unless_admin(&mut self, id: ClientId) {
+        let config = &self.config;
+        let Some(client) = self.client(id).filter(|client| client.is_monitor) else { return };
+        let is_admin = match &client.user {
+            Some(user) => user.may_run(Roles::ADMIN),
+            None => client.is_logged_in(config),
+        };
+        if !is_admin && !config.users.is_empty() {
+            self.close_later(id, Closing::AfterTurn);
+        }
     }
 
     fn introduce(&mut self, call: &Call<'_>) {

@@ -20,6 +20,7 @@ use std::{env, fmt, process};
 use super::config::Config;
 use super::config::directives::{self, Directive};
 use super::config::form::{ValueForm, WRONG_COUNT};
+use super::secrets;
 use crate::proto::quoting;
 use crate::store::replacement::{self, CONFIG_COMMENT, TextFile};
 
@@ -124,7 +125,7 @@ fn load_text(
         }
         load_line(config, line, depth).map_err(|error| match error {
             LineError::Here(reason) => ConfigError {
-                line: Some((at + 1, line.to_vec(), included.map(Path::to_owned))),
+                line: Some((at + 1, secrets::hidden_line(line), included.map(Path::to_owned))),
                 reason,
             },
             LineError::Included(error) => error,

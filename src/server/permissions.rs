@@ -2,8 +2,11 @@
 //!
 //! Which roles may run a command, and which of its arguments name queues and jobs, the manual
 //! says; no command asks by itself. The queues that a command names have to be in the scope of the
-//! user, and so have those of the jobs whose IDs it names, as far as they are known here. Scans,
-//! which name none, leave out what is beyond it.
+//! user, and so have those of the jobs whose IDs it names, as far as they are known here. What
+//! producers and consumers may run takes dead letters too that died in such a queue. Scans, which
+//! name none, leave out what is beyond it; so do commands that end jobs in batches, where
+//! one refused job would hold up all the others. What concerns the whole node is not for users with
+//! globs, unless it only looks.
 
 use std::borrow::Cow;
 
@@ -14,12 +17,20 @@ use crate::base::ids::{ClientId, JobId};
 use crate::engine::Engine;
 use crate::engine::command::Call;
 use crate::engine::error::CommandError;
-use crate::manual::Command;
 use crate::manual::named_arguments::Named;
+use crate::manual::{Command, Roles, Usage};
 use crate::proto::request::Args;
 
 /// As Redis has it for keys.
 const QUEUE_REFUSED: &str = "NOPERM No permissions to access a queue";
+const TOO_MANY_NAMES: &str = "ERR A user with globs may name at most 10000 queues and jobs at once";
+
+/// Most names that are compared with globs before a command, since that happens in one go.
+const NAMES_MAX: usize = 10_000;
+/// Commands that look at each job by themselves, in slices, and pass over what is beyond the scope.
+const PASS_OVER: [&str; 3] = ["ackjob", "fastack", "nack"];
+/// Commands that leave out what is beyond the scope and not among their arguments.
+const LEAVE_OUT: [&str; 3] = ["qscan", "jscan", "qredrive"];
 
 impl Server {
     /// Whether a client may run a command, where clients have to say who they are. An error is
@@ -42,10 +53,9 @@ impl Server {
         if let Some(user) = user {
             check(user, command, args, &self.engine)?;
         }
-        if matches!(command.name, "qscan" | "jscan") {
-            let scope = user.map(|user| &user.queues).filter(|scope| !scope.is_all()).cloned();
-            self.engine.limit_scans(scope);
-        }
+        let looks_itself = PASS_OVER.contains(&command.name) || LEAVE_OUT.contains(&command.name);
+        let scope = user.map(|user| &user.queues).filter(|scope| looks_itself && !scope.is_all());
+        self.engine.limit_commands(scope.cloned());
         Ok(())
     }
 
@@ -71,7 +81,10 @@ fn check(
     let usage = command.usage(args.get(1));
     let roles = usage.and_then(|usage| usage.roles).unwrap_or(command.roles);
     let subcommand = usage.map_or("", |usage| usage.subcommand);
-    if !user.may_run(roles) {
+    let scope = &user.queues;
+    let has_names = usage.is_some_and(Usage::has_names);
+    let changes_node = roles == Roles::OPERATE && !has_names;
+    if !user.may_run(roles) || changes_node && !scope.is_all() && !user.may_run(Roles::ADMIN) {
         let separator = if subcommand.is_empty() { "" } else { "|" };
         let name = [command.name, separator, &subcommand.to_lowercase()].concat();
         return Err(format!(
@@ -80,26 +93,34 @@ fn check(
         )
         .into());
     }
-    let scope = &user.queues;
-    let Some(usage) = usage.filter(|usage| usage.has_names() && !scope.is_all()) else {
+    let Some(usage) = usage.filter(|_| has_names && !scope.is_all()) else { return Ok(()) };
+    if PASS_OVER.contains(&command.name) {
         return Ok(());
+    }
+    let is_allowed = |named| match named {
+        Named::Queue(name) => scope.has(name),
+        Named::Job(id) => JobId::parse(id).is_none_or(|id| match is_for_owners(roles) {
+            true => engine.is_of_scope(scope, &id),
+            false => engine.queue_of(&id).is_none_or(|queue| scope.has(queue)),
+        }),
     };
     let behind = args.from(1 + usize::from(!subcommand.is_empty()));
-    let mut is_allowed = true;
+    let (mut is_refused, mut count) = (false, 0);
     let read = usage.visit_names(behind.iter(), |named| {
-        is_allowed &= match named {
-            Named::Queue(name) => scope.has(name),
-            Named::Job(id) => {
-                let queue = JobId::parse(id).and_then(|id| engine.queue_of(&id));
-                queue.is_none_or(|queue| scope.has(queue))
-            }
-        };
+        count += 1;
+        is_refused = is_refused || count <= NAMES_MAX && !is_allowed(named);
     });
     match read {
-        _ if !is_allowed => Err(QUEUE_REFUSED.into()),
+        _ if is_refused => Err(QUEUE_REFUSED.into()),
+        _ if count > NAMES_MAX => Err(TOO_MANY_NAMES.into()),
         Ok(()) => Ok(()),
         Err(_) => Err(CommandError::Syntax.to_string().into()),
     }
+}
+
+/// Whether those run it whose jobs they are: they may see to them where they died, too.
+fn is_for_owners(roles: Roles) -> bool {
+    Roles::PRODUCE.and(Roles::CONSUME).meets(roles)
 }
 
 #[cfg(test)]

@@ -53,6 +53,11 @@ impl User {
         self.roles.may_run(roles)
     }
 
+    /// Whether it may do what the other may, and nothing else.
+    fn may_the_same_as(&self, other: &Self) -> bool {
+        self.roles == other.roles && self.queues == other.queues
+    }
+
     fn text(&self) -> Vec<u8> {
         let Self { name, password, roles, queues } = self;
         let name = quoting::quote_if_needed(name.as_bytes());
@@ -81,7 +86,7 @@ impl UserLine {
                 "the name must be 1 to {NAME_MAX} printable characters without spaces"
             ));
         }
-        if name == DEFAULT_USER.as_bytes() {
+        if name.eq_ignore_ascii_case(DEFAULT_USER.as_bytes()) {
             return Err("the password of the user default is requirepass".to_owned());
         }
         let name = String::from_utf8_lossy(name).into_owned();
@@ -189,24 +194,38 @@ impl Config {
 
 /// What CONFIG SET does before `next`, which has other users or another password for `default`,
 /// becomes the configuration: each client is from now on the user of its name. As with Redis, who
-/// is no user any more is closed, and so is who watches by MONITOR and no longer may.
+/// is no user any more is closed. So is who watches by MONITOR and no longer may, and who waits, or
+/// is in the midst of a long command, and may other things now than when that began.
+///
+/// Without users, before and after, nothing changes, as with C.
 pub fn follow_users(server: &mut Server, next: &mut Config) -> Result<(), String> {
     next.users.check()?;
+    if server.config.users.is_empty() && next.users.is_empty() {
+        return Ok(());
+    }
+    if !next.has_logins() {
+        return Err("Without users and without requirepass everybody may do everything: set \
+                    requirepass first"
+            .to_owned());
+    }
     next.warn_of_no_admin();
-    let loses_default =
-        server.config.requirepass.is_some() && next.requirepass.is_none() && !next.users.is_empty();
+    let (had_password, has_password) =
+        (server.config.requirepass.is_some(), next.requirepass.is_some());
     let mut closing = Vec::new();
-    for client in server.clients.iter_mut() {
+    for client in server.clients.iter_mut().filter(|client| client.closing.is_none()) {
+        let is_under_way = client.is_blocked || client.busy.is_some();
         let stays = match &mut client.user {
             None => {
-                let had_password = client.is_authenticated;
-                client.is_authenticated &= next.requirepass.is_some();
-                !(had_password && loses_default)
+                // Who was let in with any password has shown nothing.
+                let was_default = client.is_authenticated && had_password;
+                client.is_authenticated = was_default && has_password;
+                client.is_authenticated || !(was_default || client.is_monitor || is_under_way)
             }
             Some(user) => match next.users.find(user.name.as_bytes()) {
                 Some(same) => {
+                    let may_go_on = !is_under_way || user.may_the_same_as(same);
                     *user = Arc::clone(same);
-                    !client.is_monitor || user.may_run(Roles::ADMIN)
+                    may_go_on && (!client.is_monitor || user.may_run(Roles::ADMIN))
                 }
                 None => false,
             },
@@ -220,8 +239,8 @@ pub fn follow_users(server: &mut Server, next: &mut Config) -> Result<(), String
     for (id, how) in closing {
         server.close_later(id, how);
     }
-    if !next.has_logins() {
-        server.engine.limit_scans(None);
+    if next.users.is_empty() {
+        server.engine.limit_commands(None);
     }
     Ok(())
 }
@@ -259,6 +278,7 @@ mod tests {
             (&format!("{} HASH admin", "n".repeat(65)), name),
             ("default HASH admin", "the password of the user default is requirepass"),
             ("default", "the password of the user default is requirepass"),
+            ("Default HASH watch", "the password of the user default is requirepass"),
             ("ann HASH", "roles are missing"),
             ("ann secret admin", "the password must be sha256: and 64 hexadecimal digits"),
             ("ann HASH admin,", roles),

@@ -58,16 +58,16 @@ fn dbsize_counts_jobs_and_no_tool_finds_a_key() {
 }
 
 #[test]
-fn acl_shows_a_user_and_there_is_no_module() {
+fn there_is_one_user_and_no_module() {
     let server = TestServer::start();
     let mut client = server.client();
     assert_eq!(client.call("ACL WHOAMI"), bulk("default"));
-    let no_language = error(
-        "ERR Unknown ACL subcommand or wrong number of arguments: users are lines of the directive \
-         user, and the password of default is requirepass",
+    let one_user = error(
+        "ERR Unknown ACL subcommand or wrong number of arguments: the only user is default, whose \
+         password is requirepass",
     );
-    assert_eq!(client.call("ACL LIST"), no_language);
-    assert_eq!(client.call("ACL SETUSER me on"), no_language);
+    assert_eq!(client.call("ACL LIST"), one_user);
+    assert_eq!(client.call("ACL SETUSER me on"), one_user);
     assert_eq!(client.call("MODULE LIST"), Value::Array(vec![]));
     let no_modules =
         error("ERR Unknown MODULE subcommand or wrong number of arguments: there are no modules");

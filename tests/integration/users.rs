@@ -180,7 +180,12 @@ fn producers_consumers_watchers_and_operators_do_their_work() {
     assert_eq!(worker.call("DISQUE QPURGE q"), refused("worker", "qpurge"));
     assert_eq!(array(watcher.call("QPEEK q 1")).len(), 1);
     assert_eq!(watcher.call("PAUSE q all"), refused("watcher", "pause"));
-    assert_eq!(watcher.call("CLUSTER MEET 127.0.0.1 1"), refused("watcher", "cluster|meet"));
+    for (call, name) in [("CLUSTER MEET 127.0.0.1 1", "meet"), ("CLUSTER FORGET x", "forget")] {
+        for (client, user) in [(&mut watcher, "watcher"), (&mut operator, "operator")] {
+            assert_eq!(client.call(call), refused(user, &format!("cluster|{name}")));
+        }
+    }
+    assert_eq!(operator.call("CLUSTER LEAVING no"), status("OK"));
     let jobs = array(worker.call("GETJOB FROM q"));
     assert_eq!(text(array(jobs[0].clone())[1].clone()), id);
     assert_eq!(worker.call(&format!("ACKJOB {id}")), Value::Integer(1));
@@ -228,9 +233,6 @@ fn every_queue_that_a_command_names_is_checked() {
         &format!("MOVEJOB sms {own}"),
         &format!("MOVEJOB mail.a {foreign}"),
         &format!("SHOW {foreign}"),
-        &format!("ACKJOB {own} {foreign}"),
-        &format!("FASTACK {foreign}"),
-        &format!("NACK {own} {foreign} DELAY 5"),
         &format!("WORKING {foreign}"),
         &format!("WAITJOB TIMEOUT 1 ALL {foreign}"),
         &format!("TRACE {foreign}"),
@@ -239,6 +241,10 @@ fn every_queue_that_a_command_names_is_checked() {
         &format!("DELJOB {foreign}"),
     ] {
         assert_eq!(mail.call(refused), error(NO_QUEUE), "{refused}");
+    }
+    // What cannot be ended is passed over.
+    for batch in ["ACKJOB", "FASTACK", "NACK"] {
+        assert_eq!(mail.call(&format!("{batch} {foreign}")), Value::Integer(0), "{batch}");
     }
     // Nothing came of any of it.
     assert_eq!(root.call("QLEN sms"), Value::Integer(1));
@@ -253,12 +259,18 @@ fn every_queue_that_a_command_names_is_checked() {
         &format!("SHOW {own}"),
         &format!("WORKING {own}"),
         &format!("SHOW {unknown}"),
-        &format!("ACKJOB {own}"),
     ] {
         let reply = mail.call(allowed);
         assert!(!matches!(reply, Value::Error(_)), "{allowed}: {reply:?}");
     }
     assert!(!matches!(mail.call_words(&[b"ADDJOB", b"a b", b"body", b"0"]), Value::Error(_)));
+    assert_eq!(mail.call(&format!("ACKJOB {foreign} {own} {foreign}")), Value::Integer(1));
+    let mut many = vec!["GETJOB", "NOHANG", "FROM"];
+    many.resize(many.len() + 10_000, "mail");
+    assert_eq!(mail.call(&many.join(" ")), Value::NullArray);
+    many.push("mail");
+    let too_many = "ERR A user with globs may name at most 10000 queues and jobs at once";
+    assert_eq!(mail.call(&many.join(" ")), error(too_many));
     // What is wrong in itself is told as to everybody else.
     for (wrong, reason) in [
         ("ADDJOB mail body 0 QUEUE sms", "ERR syntax error"),
@@ -304,7 +316,11 @@ fn scans_show_what_is_in_scope() {
     assert_eq!(set(&mut root, &line("mail", "watch sms")), status("OK"));
     assert_eq!(scanned(&mut mail, "QSCAN"), ["sms"]);
     // And no scope outlives the users.
+    root.ok("CONFIG SET requirepass word");
     assert_eq!(set(&mut root, "mail\nall\nroot"), status("OK"));
+    let mut default = server.client();
+    default.ok("AUTH word");
+    assert_eq!(default.call_words(&[b"CONFIG", b"SET", b"requirepass", b""]), status("OK"));
     assert_eq!(scanned(&mut server.client(), "QSCAN").len(), 4);
 }
 
@@ -344,6 +360,7 @@ fn what_config_set_changes_counts_from_the_next_command() {
     assert_eq!(ann.call("PING"), status("PONG"));
 
     // Its own line too: the answer comes first.
+    root.ok("CONFIG SET requirepass word");
     assert_eq!(set(&mut root, "root"), status("OK"));
     assert!(root.is_closed());
 }
@@ -372,14 +389,187 @@ fn default_comes_and_goes_with_requirepass() {
 }
 
 #[test]
-fn a_login_before_there_was_a_password_is_none_after_it() {
+fn a_login_before_there_was_a_password_is_none_where_there_are_users() {
     let server = TestServer::start();
     let (mut hello, mut auth) = (server.client(), server.client());
     assert!(matches!(hello.call("HELLO 3"), Value::Map(_)));
     auth.ok("AUTH default anything");
-    server.client().ok("CONFIG SET requirepass word");
+    let mut root = server.client();
+    assert_eq!(set(&mut root, &line("root", "admin")), status("OK"));
+    root.ok("AUTH root root-word");
+    root.ok("CONFIG SET requirepass word");
     assert_eq!(hello.call("PING"), error(NOAUTH));
     assert_eq!(auth.call("PING"), error(NOAUTH));
+}
+
+#[test]
+fn without_users_a_login_outlives_changes_of_the_password() {
+    let server = TestServer::start();
+    let (mut plain, mut hello) = (server.client(), server.client());
+    assert!(matches!(hello.call("HELLO 3"), Value::Map(_)));
+    assert_eq!(hello.call("AUTH x"), error("ERR Client sent AUTH, but no password is set"));
+    let set_password = |client: &mut Client, password: &str| {
+        let words: [&[u8]; 4] = [b"CONFIG", b"SET", b"requirepass", password.as_bytes()];
+        assert_eq!(client.call_words(&words), status("OK"));
+    };
+    set_password(&mut hello, "word");
+    assert_eq!(hello.call("PING"), status("PONG"));
+    assert_eq!(plain.call("PING"), error(NOAUTH));
+    plain.ok("AUTH word");
+    plain.ok("MONITOR");
+    set_password(&mut hello, "");
+    set_password(&mut hello, "other");
+    assert_eq!(hello.call("ECHO end"), bulk("end"));
+    while !text(plain.reply()).contains("\"end\"") {}
+    assert!(!text(hello.call("CLIENT LIST")).contains(" user="));
+}
+
+#[test]
+fn nothing_that_concerns_the_whole_node_is_for_users_with_globs() {
+    let server =
+        server_with(&[("mail", "produce,consume,watch,operate mail*"), ("all", "operate *")]);
+    let (mut mail, mut all) = (log_in(&server, "mail"), log_in(&server, "all"));
+    let mut count = 0;
+    for command in manual::all() {
+        for usage in command.usages {
+            if usage.roles.unwrap_or(command.roles) == Roles::OPERATE && !usage.has_names() {
+                let call = format!("{} {}", command.name, usage.subcommand);
+                let name = call.trim_end().replace(' ', "|").to_lowercase();
+                assert_eq!(mail.call(call.trim_end()), refused("mail", &name), "{call}");
+                let reply = all.call(call.trim_end());
+                assert_ne!(reply, refused("all", &name));
+                count += 1;
+            }
+        }
+    }
+    assert!(count >= 3, "{count}");
+    for looks in ["INFO", "CLUSTER NODES", "QSCAN", "LATENCY LATEST"] {
+        assert!(!matches!(mail.call(looks), Value::Error(_)), "{looks}");
+    }
+}
+
+#[test]
+fn the_last_user_stays_where_nothing_else_keeps_others_out() {
+    let server = server_with(&[("ann", "watch")]);
+    let (mut root, mut stranger) = (log_in(&server, "root"), server.client());
+    let refusal = error(
+        "ERR Without users and without requirepass everybody may do everything: set requirepass \
+         first",
+    );
+    assert_eq!(set(&mut root, "root\nann"), refusal);
+    assert_eq!(set(&mut root, "ann"), status("OK"));
+    assert_eq!(set(&mut root, "root"), refusal);
+    assert_eq!(shown(&mut root), line("root", "admin"));
+    assert_eq!(stranger.call("PING"), error(NOAUTH));
+    root.ok("CONFIG SET requirepass word");
+    assert_eq!(set(&mut root, "root"), status("OK"));
+    assert!(root.is_closed());
+    assert_eq!(stranger.call("PING"), error(NOAUTH));
+    stranger.ok("AUTH word");
+}
+
+/// Reads what a watcher is still sent, to the end of its connection.
+fn assert_watched_no_more(mut monitor: Client) {
+    while monitor.reply_if_open().is_some() {}
+    assert!(monitor.is_closed());
+}
+
+#[test]
+fn who_watches_is_closed_as_soon_as_it_may_not() {
+    let server = TestServer::start();
+    let (mut spy, mut root) = (server.client(), server.client());
+    spy.ok("MONITOR");
+    let users = [line("root", "admin"), line("low", "watch")].join("\n");
+    assert_eq!(set(&mut root, &users), status("OK"));
+    assert_watched_no_more(spy);
+    root.ok("AUTH root root-word");
+    root.ok("CONFIG SET requirepass word");
+    let mut higher = log_in(&server, "root");
+    higher.ok("MONITOR");
+    higher.send_command("AUTH low low-word");
+    assert_watched_no_more(higher);
+    let mut default = server.client();
+    default.ok("AUTH word");
+    default.ok("MONITOR");
+    default.send_command("AUTH wrong");
+    assert_watched_no_more(default);
+    let mut admin = server.client();
+    admin.ok("AUTH word");
+    admin.ok("MONITOR");
+    admin.send_command("AUTH root root-word");
+    assert_eq!(root.call("ECHO end"), bulk("end"));
+    loop {
+        if matches!(admin.reply(), Value::Status(line) if line.ends_with(b"\"end\"")) {
+            break;
+        }
+    }
+}
+
+#[test]
+fn who_waits_is_closed_when_it_may_other_things() {
+    let server = TestServer::start();
+    let mut stranger = server.client();
+    stranger.send_command("GETJOB FROM bank");
+    let mut root = server.client();
+    let wait_for = |root: &mut Client, count: usize| {
+        let waiting = |list: &String| list.matches(" flags=b ").count() == count;
+        eventually(|| text(root.call("CLIENT LIST")), waiting);
+    };
+    wait_for(&mut root, 1);
+    let users = [line("root", "admin"), line("bob", "consume"), line("ann", "consume")].join("\n");
+    assert_eq!(set(&mut root, &users), status("OK"));
+    assert!(stranger.is_closed(), "it has not logged in");
+    root.ok("AUTH root root-word");
+    let (mut bob, mut idle) = (log_in(&server, "bob"), log_in(&server, "bob"));
+    let mut ann = log_in(&server, "ann");
+    bob.send_command("GETJOB FROM bank");
+    ann.send_command("GETJOB FROM bank");
+    wait_for(&mut root, 2);
+    let other_word = line("ann", "consume").replace(&line("ann", "")[4..], &line("other", "")[6..]);
+    let lines = [other_word, line("bob", "consume mail*")].join("\n");
+    assert_eq!(set(&mut root, &lines), status("OK"));
+    assert!(bob.is_closed());
+    assert_eq!(idle.call("PING"), status("PONG"));
+    let id = add(&mut root, "bank");
+    let jobs = array(ann.reply());
+    assert_eq!(array(jobs[0].clone())[1], bulk(&id), "another password changes nothing");
+}
+
+#[test]
+fn a_dead_letter_is_still_the_matter_of_those_whose_job_it_was() {
+    let server = server_with(&[
+        ("worker", "consume,produce mail*"),
+        ("stranger", "consume,produce sms*"),
+        ("operator", "operate,watch mail* dead"),
+        ("narrow", "operate mail*"),
+    ]);
+    let mut root = log_in(&server, "root");
+    let [mut worker, mut stranger, mut operator, mut narrow] =
+        ["worker", "stranger", "operator", "narrow"].map(|name| log_in(&server, name));
+    let policy = b"mail dead-queue dead\nbank dead-queue dead";
+    assert_eq!(root.call_words(&[b"CONFIG", b"SET", b"queue-policy", policy]), status("OK"));
+    let [dead, fine] = [(); 2].map(|()| add(&mut worker, "mail"));
+    let foreign = add(&mut root, "bank");
+    assert_eq!(array(root.call("GETJOB COUNT 3 FROM mail bank")).len(), 3);
+    assert_eq!(root.call(&format!("NACK {dead} {foreign} DEAD")), Value::Integer(2));
+    assert_eq!(root.call("QLEN dead"), Value::Integer(2));
+
+    assert_eq!(worker.call("QLEN dead"), error(NO_QUEUE));
+    for look in ["SHOW", "TRACE", "WAITJOB TIMEOUT 1", "WORKING"] {
+        let reply = worker.call(&format!("{look} {dead}"));
+        assert_ne!(reply, error(NO_QUEUE), "{look}");
+        assert_eq!(stranger.call(&format!("{look} {dead}")), error(NO_QUEUE), "{look}");
+        assert_eq!(worker.call(&format!("{look} {foreign}")), error(NO_QUEUE), "{look}");
+    }
+    assert_eq!(narrow.call(&format!("DELJOB {dead}")), error(NO_QUEUE));
+    assert_eq!(stranger.call(&format!("ACKJOB {dead} {fine} {foreign}")), Value::Integer(0));
+    // What died in another's queue stays where it is, since it would come into that queue.
+    assert_eq!(operator.call("QREDRIVE dead"), Value::Integer(1));
+    assert_eq!(operator.call("QLEN mail"), Value::Integer(1));
+    assert_eq!(root.call(&format!("NACK {dead} DEAD")), Value::Integer(1));
+    assert_eq!(worker.call(&format!("ACKJOB {foreign} {dead} {fine}")), Value::Integer(2));
+    assert_eq!(root.call("QLEN dead"), Value::Integer(1));
+    assert_eq!(root.call("QREDRIVE dead"), Value::Integer(1), "an admin has all queues");
 }
 
 #[test]
@@ -409,7 +599,7 @@ fn a_rewrite_keeps_users_and_a_restart_finds_them() {
         ("default", "the password of the user default is requirepass"),
         ("\"ann", "unbalanced quotes"),
     ] {
-        let refusal = format!("ERR Invalid argument '{lines}' for CONFIG SET 'user': {reason}");
+        let refusal = format!("ERR Invalid argument '(redacted)' for CONFIG SET 'user': {reason}");
         assert_eq!(set(&mut root, lines), error(&refusal));
     }
     let many: String = (0..1000).map(|n| line(&format!("u{n}"), "watch") + "\n").collect();
@@ -432,6 +622,10 @@ fn nobody_sees_passwords_or_hashes() {
     }
     assert!(matches!(server.client().call("HELLO 3 AUTH ann ann-word"), Value::Map(_)));
     assert_eq!(server.client().call("AUTH ann ann-wordy"), error(WRONGPASS));
+    assert_eq!(server.client().call("HELLO 3 AUTH ann-word"), error("ERR syntax error"));
+    // Without the quotes that a shell takes away.
+    assert!(matches!(root.call(&format!("CONFIG SET user {ann}")), Value::Error(_)));
+    assert!(matches!(root.call("CONFIG SET requirepass a ann-word"), Value::Error(_)));
     assert_eq!(root.call("ECHO end"), bulk("end"));
     let mut seen = String::new();
     while !seen.contains("\"end\"") {

@@ -7,6 +7,7 @@ use crate::engine::ack::{NewlyAcked, Removed};
 use crate::engine::arguments::Arguments;
 use crate::engine::command::{Call, CommandResult, EngineCommand, Outcome, row};
 use crate::engine::error::CommandError;
+use crate::engine::scope::QueueScope;
 
 use super::LongCommand;
 
@@ -36,6 +37,8 @@ pub struct IdsProgress {
     done: usize,
     /// What will be answered.
     count: i64,
+    /// Whose jobs are touched; the others are passed over.
+    scope: Option<QueueScope>,
 }
 
 /// Does the same to every ID, in slices, and answers for how many it was true.
@@ -65,7 +68,7 @@ pub(super) fn for_each_id_as<'a, T: Copy>(
         Some(LongCommand::IdsProgress(so_far)) => so_far,
         _ => {
             let len = ids.iter().take_while(|id| JobId::parse(id).is_some()).count();
-            IdsProgress { len, ..IdsProgress::default() }
+            IdsProgress { len, scope: engine.scope.clone(), ..IdsProgress::default() }
         }
     };
     let options = parse(Arguments::new(call.args, first + so_far.len))?;
@@ -73,7 +76,8 @@ pub(super) fn for_each_id_as<'a, T: Copy>(
     let written_max = engine.out.aof.len() + SLICE_BYTES;
     while so_far.done < end && engine.out.aof.len() < written_max {
         let id = JobId::parse(&ids[so_far.done]).ok_or(CommandError::BadId)?;
-        so_far.count += i64::from(act(engine, &id, options));
+        let is_touched = so_far.scope.as_ref().is_none_or(|scope| engine.is_of_scope(scope, &id));
+        so_far.count += i64::from(is_touched && act(engine, &id, options));
         so_far.done += 1;
     }
     if so_far.done < so_far.len {

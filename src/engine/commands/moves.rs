@@ -11,6 +11,7 @@ use crate::engine::command::{Call, CommandResult, EngineCommand, Outcome, row};
 use crate::engine::error::CommandError;
 use crate::engine::jobs::{JobRef, rank_of};
 use crate::engine::moves::{Move, Then};
+use crate::engine::scope::QueueScope;
 use crate::proto::facts::Facts;
 use crate::proto::priority::Priority;
 
@@ -81,7 +82,7 @@ pub fn qmove(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     }
     let options = QueueOptions::parse(Arguments::new(call.args, 3), Takes::Count)?;
     engine.check_target(call, target)?;
-    for_each_queued(engine, call, options.count, |engine, r| {
+    for_each_queued(engine, call, options.count, |engine, r, _| {
         let then = Then::Stays;
         let to = Move { queue: target, facts: None, expire_at: None, priority: None, then };
         engine.move_job(r, &to)
@@ -90,15 +91,15 @@ pub fn qmove(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
 
 /// QREDRIVE dead-queue [COUNT n] [REASON glob] -> integer: how many of the jobs that are queued on
 /// this node, up to n, went back to the queues where they died, with the TTL that they were
-/// added with. Jobs that did not die are passed over, and those of queues that take no jobs, and of
-/// another reason than REASON: max-deliveries, nack or expired.
+/// added with. Jobs that did not die are passed over, and those of queues that take no jobs or are
+/// beyond the user's scope, and of another reason than REASON: max-deliveries, nack or expired.
 pub fn qredrive(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     let options = QueueOptions::parse(Arguments::new(call.args, 2), Takes::CountAndReason)?;
-    for_each_queued(engine, call, options.count, |engine, r| {
+    for_each_queued(engine, call, options.count, |engine, r, scope| {
         let is_wanted = |facts: &Facts<'_>| {
-            options
-                .reason
-                .is_none_or(|glob| matches(glob, facts.reason.name().as_bytes(), Case::Sensitive))
+            let reason = facts.reason.name().as_bytes();
+            options.reason.is_none_or(|glob| matches(glob, reason, Case::Sensitive))
+                && scope.is_none_or(|scope| scope.has_origin(facts))
         };
         engine.redrive(r, is_wanted)
     })
@@ -109,7 +110,7 @@ pub fn qredrive(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
 pub fn qpurge(engine: &mut Engine, call: &Call<'_>) -> CommandResult {
     let options = QueueOptions::parse(Arguments::new(call.args, 2), Takes::Count)?;
     let client = call.client;
-    for_each_queued(engine, call, options.count, |engine, r| {
+    for_each_queued(engine, call, options.count, |engine, r, _| {
         engine.purge(r, client) == NewlyAcked::Yes
     })
 }
@@ -152,14 +153,14 @@ fn for_each_queued(
     engine: &mut Engine,
     call: &Call<'_>,
     wanted: usize,
-    mut act: impl FnMut(&mut Engine, JobRef) -> bool,
+    mut act: impl FnMut(&mut Engine, JobRef, Option<&QueueScope>) -> bool,
 ) -> CommandResult {
     let name = &call.args[1];
     let mut walk = match engine.long_commands.remove(&call.client) {
         Some(LongCommand::OfQueue(walk)) => walk,
         _ => {
             let len = engine.queues.find_live(name).map_or(0, |queue| queue.jobs.len());
-            VisitedJobs { last: None, left: len, done: 0 }
+            VisitedJobs { last: None, left: len, done: 0, scope: engine.scope.clone() }
         }
     };
     let slice_len = walk.left.min(COMMAND_SLICE);
@@ -176,7 +177,7 @@ fn for_each_queued(
         let job = &engine.jobs[r];
         walk.last = Some((job.priority(), (job.ctime, job.id)));
         walk.left -= 1;
-        walk.done += usize::from(act(engine, r));
+        walk.done += usize::from(act(engine, r, walk.scope.as_ref()));
     }
     if walk.left == 0 || walk.done == wanted {
         let count = i64::try_from(walk.done).unwrap_or(i64::MAX);
@@ -199,6 +200,8 @@ pub struct VisitedJobs {
     left: usize,
     /// What will be answered.
     done: usize,
+    /// What the command is limited to.
+    scope: Option<QueueScope>,
 }
 
 impl Engine {

@@ -191,7 +191,7 @@ fn scan(
     let mut scan = match engine.long_commands.remove(&call.client) {
         Some(LongCommand::Scan(scan)) => scan,
         Some(LongCommand::Answer(rest)) => return Ok(engine.send_block(call, rest)),
-        _ => Scan { scope: engine.scan_scope.clone(), ..parse(call.args)? },
+        _ => Scan { scope: engine.scope.clone(), ..parse(call.args)? },
     };
     let visits_max = scan.range.count.saturating_mul(VISITS_PER_ELEMENT);
     let slice_bytes_max = scan.encoded.byte_count() + SLICE_BYTES;

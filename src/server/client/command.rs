@@ -263,7 +263,7 @@ impl Server {
         let unsent = connection.unsent();
         format!(
             "id={} addr={} fd={} name={} age={} idle={} flags={} qbuf={} qbuf-free={} obl=0 \
-             oll={} omem={} events={} cmd={} user={}",
+             oll={} omem={} events={} cmd={}{}",
             client.number,
             self.address_of(client),
             connection.fd(),
@@ -277,7 +277,11 @@ impl Server {
             connection.output_capacity(),
             if unsent > 0 { "rw" } else { "r" },
             client.last_command.unwrap_or("NULL"),
-            client.user_name(&self.config),
+            if self.config.users.is_empty() {
+                String::new()
+            } else {
+                format!(" user={}", client.user_name(&self.config))
+            },
         )
     }
 }

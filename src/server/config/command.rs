@@ -7,6 +7,8 @@ use crate::base::glob::{self, Case};
 use crate::base::reason::reason;
 use crate::engine::command::{Call, Outcome};
 use crate::server::config::directives;
+use crate::server::config::form::ValueForm;
+use crate::server::secrets::HIDDEN;
 use crate::server::server_command::{ServerCommand, row};
 use crate::server::{Server, config_file};
 
@@ -66,6 +68,8 @@ fn set(server: &mut Server, name: &[u8], value: &[u8]) -> Result<(), Vec<u8>> {
     let directive = directive.ok_or_else(|| [b"Unsupported CONFIG parameter: ", name].concat())?;
     let mut next = server.config.clone();
     if let Err(reason) = directive.take_argument(&mut next, value) {
+        // C shows it, which a client may write down.
+        let value = if directive.form == ValueForm::User { HIDDEN } else { value };
         let mut text = [b"Invalid argument '", value, b"' for CONFIG SET '", name, b"'"].concat();
         if directive.form.explains_errors() {
             text.extend_from_slice(format!(": {reason}").as_bytes());
