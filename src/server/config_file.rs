@@ -185,7 +185,27 @@ pub fn rewrite(path: &Path, config: &Config) -> io::Result<()> {
     temporary.push(format!(".rewrite-{}.tmp", process::id()));
     let file = TextFile { path, temporary: Path::new(&temporary), comment: CONFIG_COMMENT };
     let current = || File::options().read(true).write(true).open(path);
-    file.replace(&rewritten(&old, config), |_| Ok(()), current).map(|_| ())
+    let text = rewritten(&old, config);
+    if has_other_users(&text, config) {
+        return Err(io::Error::other(
+            "lines of an included file would bring back other users: change them there",
+        ));
+    }
+    file.replace(&text, |_| Ok(()), current).map(|_| ())
+}
+
+/// Whether a text that includes files, which are not rewritten, has other users than there are.
+fn has_other_users(text: &[u8], config: &Config) -> bool {
+    let is_include = |line: &[u8]| {
+        let directive = read_line(line).of;
+        directive.is_some_and(|directive| directive.form == ValueForm::Include)
+    };
+    if !text.split(|&c| c == b'\n').any(is_include) {
+        return false;
+    }
+    let mut read = Config { dir: config.dir.clone(), ..Config::default() };
+    let is_read = load_text(&mut read, text, None, 0).is_ok();
+    is_read && !read.users.are_the_same_as(&config.users)
 }
 
 /// A line of the old text, and how far its directive has been dealt with.

@@ -149,6 +149,12 @@ impl Users {
         }
     }
 
+    /// Whether the others are the same, in whatever order.
+    pub fn are_the_same_as(&self, others: &Self) -> bool {
+        let is_there = |user: &Arc<User>| others.find(user.name.as_bytes()) == Some(user);
+        self.0.len() == others.0.len() && self.0.iter().all(is_there)
+    }
+
     /// Checks that there are not too many.
     pub fn check(&self) -> Result<(), String> {
         if self.0.len() > USERS_MAX { Err(format!("at most {USERS_MAX} users")) } else { Ok(()) }

@@ -608,6 +608,24 @@ fn a_rewrite_keeps_users_and_a_restart_finds_them() {
 }
 
 #[test]
+fn a_rewrite_brings_no_user_back_that_an_included_file_has() {
+    let (root, ann) = (line("root", "admin"), line("ann", "admin"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let included = folder.path().join("users.conf");
+    fs::write(&included, format!("user {root}\nuser {ann}\n")).expect("it is writable");
+    let file = format!("include {}\n", included.display());
+    let server = TestServer::start_with_config(&file, &[]);
+    let mut root = log_in(&server, "root");
+    root.ok("CONFIG REWRITE");
+    assert_eq!(set(&mut root, "ann"), status("OK"));
+    let refusal = "ERR Rewriting config file: lines of an included file would bring back other \
+                   users: change them there";
+    assert_eq!(root.call("CONFIG REWRITE"), error(refusal));
+    fs::write(&included, format!("user {}\n", line("root", "admin"))).expect("it is writable");
+    root.ok("CONFIG REWRITE");
+}
+
+#[test]
 fn nobody_sees_passwords_or_hashes() {
     let file = format!("user {}\n", line("root", "admin"));
     let options = ["--slowlog-log-slower-than", "0"];
