@@ -198,7 +198,7 @@ class RedisPy(unittest.TestCase):
             self.assertEqual(admin.config_get("user"), {"user": line})
             for protocol in (2, 3):
                 with redis.Redis.from_url(url("mailer:long%20word"), protocol=protocol) as client:
-                    self.assertEqual(client.acl_whoami(), "mailer")
+                    self.assertIn(client.acl_whoami(), (b"mailer", "mailer"))
                     job_id = client.execute_command("ADDJOB", self.queue, "body", 0)
                     fetched = client.execute_command("GETJOB", "FROM", self.queue)
                     self.assertEqual(fetched, [[self.queue.encode(), job_id, b"body"]])
