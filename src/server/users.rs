@@ -11,8 +11,8 @@
 //! is `default`, who is an admin and whose password is `requirepass`; where there are users and no
 //! `requirepass` there is no `default`. Where there is neither, whoever connects is `default`.
 //!
-//! A client keeps its [`User`]. When lines change it gets the new one, or is closed if there
-//! is none, before its next command.
+//! A client keeps its [`User`]. When lines change it gets the new one before its next command. It is
+//! closed if there is none, and if what it is in the midst of began with other permissions.
 
 use std::sync::Arc;
 
