@@ -114,7 +114,7 @@ fn a_cluster_keeps_its_promises() {
     );
     assert!(!enough || sum.windy_early * 1000 <= sum.windy_holds, "held jobs wait: {sum:?}");
     assert!(!enough || sum.died * 100 >= sum.promised, "some jobs fail: {sum:?}");
-    assert!(!enough || sum.zoned * 20 >= sum.promised, "some jobs are spread: {sum:?}");
+    assert!(!enough || sum.zoned * 50 >= sum.promised, "some jobs are spread: {sum:?}");
     assert!(!enough || sum.forgotten * 20 >= seeds().count(), "some nodes are forgotten: {sum:?}");
     assert!(!enough || sum.late_duplicates * 3 <= seeds().count(), "acks are kept: {sum:?}");
 }
