@@ -47,8 +47,9 @@ CHECKED = --profile checked --locked $(FEATURES)
 
 .PHONY: test
 test: ## Run every test, other people's client libraries included
+	$(CARGO) build $(BUILD) --bins
 	$(CARGO) test $(CHECKED)
-	$(CARGO) test $(BUILD) --test budget
+	DISQUE_SERVER=$(SERVER) $(CARGO) test $(CHECKED) --test budget
 	tests/clients/run $(SERVER)
 
 .PHONY: sim
@@ -106,8 +107,9 @@ lint: ## Check formatting and run clippy, warnings as errors
 
 .PHONY: check
 check: lint ## Everything short of the client libraries: lint and cargo's tests
+	$(CARGO) build $(BUILD) --bins
 	$(CARGO) test $(CHECKED)
-	$(CARGO) test $(BUILD) --test budget
+	DISQUE_SERVER=$(SERVER) $(CARGO) test $(CHECKED) --test budget
 
 # What the C server answers is the reference; DISQUE_C is the path of its binary.
 .PHONY: test-oracle
