@@ -385,11 +385,21 @@ pub fn split_priority(number: u32) -> (u16, usize) {
 /// Appends a frame. Gossip and jobs that are not bytes yet have ways of their own, without
 /// a copy between: [`encode_gossip`], [`encode_repl_job`] and [`JobsFrame`].
 pub fn encode(out: &mut Vec<u8>, header: &Header, message: &Message<'_>) {
+    let number = message.number();
+    let mut encode_of_job =
+        |id: JobId, aux: u32| encode_frame(out, header, number, &[&id.0, &aux.to_be_bytes()]);
     match *message {
+        Message::GotJob { id, move_digest: aux }
+        | Message::Enqueue { id, delay_secs: aux }
+        | Message::Queued { id, hold_secs: aux }
+        | Message::Working { id, hold_secs: aux }
+        | Message::SetAck { id, may_have: aux } => encode_of_job(id, aux),
+        Message::GotAck { id, known } => encode_of_job(id, u32::from(known)),
+        Message::WillQueue(id) | Message::DelJob(id) => encode_of_job(id, 0),
         Message::Ping(gossip) => encode_gossip(out, header, GossipKind::Ping, gossip.iter()),
         Message::Pong(gossip) => encode_gossip(out, header, GossipKind::Pong, gossip.iter()),
         Message::Meet(gossip) => encode_gossip(out, header, GossipKind::Meet, gossip.iter()),
-        Message::Fail(about) => encode_frame(out, header, kind::FAIL, &[&about.0]),
+        Message::Fail(about) => encode_frame(out, header, number, &[&about.0]),
         Message::ReplJob(record) => encode_repl_job(out, header, &record),
         Message::YourJobs(jobs) => {
             let mut frame = JobsFrame::your_jobs(out, header);
@@ -398,35 +408,12 @@ pub fn encode(out: &mut Vec<u8>, header: &Header, message: &Message<'_>) {
             }
             frame.finish();
         }
-        Message::GotJob { id, move_digest } => {
-            encode_job_message(out, header, kind::GOTJOB, id, move_digest);
-        }
-        Message::Enqueue { id, delay_secs } => {
-            encode_job_message(out, header, kind::ENQUEUE, id, delay_secs);
-        }
-        Message::Queued { id, hold_secs } => {
-            encode_job_message(out, header, kind::QUEUED, id, hold_secs);
-        }
-        Message::SetAck { id, may_have } => {
-            encode_job_message(out, header, kind::SETACK, id, may_have);
-        }
-        Message::WillQueue(id) => encode_job_message(out, header, kind::WILLQUEUE, id, 0),
-        Message::GotAck { id, known } => {
-            encode_job_message(out, header, kind::GOTACK, id, u32::from(known));
-        }
-        Message::DelJob(id) => encode_job_message(out, header, kind::DELJOB, id, 0),
-        Message::Working { id, hold_secs } => {
-            encode_job_message(out, header, kind::WORKING, id, hold_secs);
-        }
-        Message::NeedJobs { queue, count } => {
-            encode_queue(out, header, kind::NEEDJOBS, count, queue);
-        }
-        Message::Pause { queue, flags } => encode_queue(out, header, kind::PAUSE, flags, queue),
-        Message::Offer { queue, number } => encode_queue(out, header, kind::OFFER, number, queue),
-        Message::Query(query) => query.encode(out, header, kind::QUERY),
-        Message::Answer(answer) => answer.encode(out, header, kind::ANSWER),
-        Message::Moved(moved) => encode_frame(out, header, kind::MOVED, &[&moved.encode()]),
-        Message::NodeInfo(info) => encode_frame(out, header, kind::NODE_INFO, &[&info.encode()]),
+        Message::NeedJobs { queue, count: aux }
+        | Message::Pause { queue, flags: aux }
+        | Message::Offer { queue, number: aux } => encode_queue(out, header, number, aux, queue),
+        Message::Query(query) | Message::Answer(query) => query.encode(out, header, number),
+        Message::Moved(moved) => encode_frame(out, header, number, &[&moved.encode()]),
+        Message::NodeInfo(info) => encode_frame(out, header, number, &[&info.encode()]),
     }
 }
 
@@ -449,10 +436,6 @@ pub fn encode_gossip(
         entry.encode(out);
     }
     header::set_total_len(out, start);
-}
-
-fn encode_job_message(out: &mut Vec<u8>, header: &Header, number: u16, id: JobId, aux: u32) {
-    encode_frame(out, header, number, &[&id.0, &aux.to_be_bytes()]);
 }
 
 fn encode_queue(out: &mut Vec<u8>, header: &Header, number: u16, aux: u32, queue: &[u8]) {
