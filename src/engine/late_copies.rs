@@ -219,8 +219,8 @@ impl Engine {
                 // and then there are more copies than are wanted: twice as many at most.
                 None => {
                     let most = usize::from(self.jobs[r].repl) * 2;
-                    let room = most.saturating_sub(self.jobs.may_have(r).len());
-                    self.send_late_copies(r, lacking.min(room))
+                    let further_max = most.saturating_sub(self.jobs.may_have(r).len());
+                    self.send_late_copies(r, lacking.min(further_max))
                 }
             };
             if sent {

@@ -475,7 +475,7 @@ mod tests {
     const PEER: NodeId = NodeId([b'b'; 40]);
 
     /// A message comes from a peer, which becomes known by that.
-    fn hear(node: &mut Node, message: &Message<'_>) {
+    fn receive(node: &mut Node, message: &Message<'_>) {
         let address = IpAddr::from([127, 0, 0, 1]);
         let peer = NodeLine {
             id: PEER,
@@ -507,16 +507,16 @@ mod tests {
         let Ok(Some((_, AofRecord::LoadJob(record)))) = aof_record::next(GOLDEN) else {
             panic!("it begins with a job")
         };
-        hear(node, &Message::ReplJob(record));
+        receive(node, &Message::ReplJob(record));
         node.engine.job_count() == 1
     }
 
     #[test]
-    fn what_nodes_say_of_themselves_is_heard_while_jobs_are_loaded() {
+    fn what_nodes_say_of_themselves_counts_while_jobs_are_loaded() {
         let mut node = Node::new();
         node.engine.set_storage(node.now, Storage::Loading { written_at: UnixMs(0) });
         let info = NodeInfo { zone: "north", ..NodeInfo::default() };
-        hear(&mut node, &Message::NodeInfo(info));
+        receive(&mut node, &Message::NodeInfo(info));
         let zones: Vec<String> =
             node.engine.cluster.peers(node.now.mono).map(|peer| peer.zone).collect();
         assert_eq!(zones, ["north"]);

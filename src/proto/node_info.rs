@@ -33,7 +33,7 @@ const MEMORY: u8 = 4;
 const LOOP: u8 = 5;
 const FORGOTTEN: u8 = 6;
 const FORGOTTEN_LEN: usize = 48;
-/// Longest message, in bytes: there is room for tags that are not known yet.
+/// Longest message, in bytes: more than all tags of today, since others may follow.
 const LEN_MAX: usize = 32 * 1024;
 const _: () = assert!(FORGOTTEN_MAX * FORGOTTEN_LEN < BUS_FRAME_UNKNOWN_MAX - 1024);
 
