@@ -135,6 +135,18 @@ impl Sim {
         reply.unwrap_or_else(|| panic!("{words:?} is answered at once"))
     }
 
+    /// Sends a command as a client of its own, which is gone again after so many ms, and returns its
+    /// reply, which must have come by then.
+    pub fn call_within(&mut self, node: usize, line: &str, ms: u64) -> Value {
+        let client = self.connect_client(node, Resp::V2);
+        let words = line.split_whitespace().map(|word| word.as_bytes().to_vec());
+        self.send(node, client, words.collect());
+        self.run_for(ms);
+        let reply = self.take_replies(node, client).pop();
+        self.disconnect_client(node, client);
+        reply.map(|(_, value)| value).unwrap_or_else(|| panic!("{line} is answered in {ms} ms"))
+    }
+
     /// What a client was answered since this was last asked, and when.
     pub fn take_replies(&mut self, node: usize, client: ClientId) -> Vec<(u64, Value)> {
         let client = self.nodes[node].clients.get_mut(&client);

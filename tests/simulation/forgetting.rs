@@ -46,12 +46,29 @@ fn sizes(sim: &Sim) -> Vec<usize> {
 }
 
 fn call(sim: &mut Sim, n: usize, line: &str) -> Value {
-    let client = sim.connect_client(n, Resp::V2);
-    sim.send(n, client, line.split_whitespace().map(|word| word.as_bytes().to_vec()).collect());
-    sim.run_for(100);
-    let (_, reply) = sim.take_replies(n, client).pop().expect("it is answered");
-    sim.disconnect_client(n, client);
-    reply
+    sim.call_within(n, line, 100)
+}
+
+/// Adds a job, and returns its ID.
+fn add(sim: &mut Sim, n: usize, options: &str) -> String {
+    let reply = call(sim, n, &format!("ADDJOB q body 1000 {options}"));
+    let Value::Status(id) = reply else { panic!("a job is taken: {reply:?}") };
+    String::from_utf8(id).expect("IDs are text")
+}
+
+/// A node dies, and the others have forgotten it.
+fn lose(sim: &mut Sim, n: usize) {
+    sim.crash(n, Crash::Killed);
+    sim.run_for(FORGET_AFTER_MS + SLACK_MS);
+}
+
+/// A job is acknowledged, of which node 3 had a copy; the ack waits for that node, which comes back.
+fn it_is_acked_and_does_not_come_back_with_node_3(sim: &mut Sim, id: &str) {
+    assert_eq!(call(sim, 1, &format!("ACKJOB {id}")), Value::Integer(1));
+    sim.run_for(60_000);
+    let acked = (0..3).map(|n| sim.nodes[n].engine.job_count()).sum::<usize>();
+    assert!(acked > 0, "the ack waits for the one that is away");
+    it_comes_back_and_has_no_job(sim);
 }
 
 fn wait_until_whole(sim: &mut Sim, within_ms: u64) {
@@ -84,10 +101,7 @@ fn the_dead_are_forgotten_and_acks_wait_for_them() {
     let mut sim = mesh(1, 4);
     let mut ids = Vec::new();
     for _ in 0..10 {
-        let Value::Status(id) = call(&mut sim, 0, "ADDJOB q body 1000 REPLICATE 4 RETRY 30") else {
-            panic!("four nodes are there")
-        };
-        ids.push(String::from_utf8(id).expect("IDs are text"));
+        ids.push(add(&mut sim, 0, "REPLICATE 4 RETRY 30"));
     }
     sim.crash(3, Crash::Killed);
     sim.run_for(FORGET_AFTER_MS - 1000);
@@ -115,27 +129,17 @@ fn the_dead_are_forgotten_and_acks_wait_for_them() {
 #[test]
 fn what_was_acknowledged_meanwhile_does_not_come_back_with_it() {
     let mut sim = mesh(2, 4);
-    let add = "ADDJOB q body 1000 REPLICATE 4 RETRY 10";
-    let Value::Status(id) = call(&mut sim, 0, add) else { panic!("four nodes are there") };
-    let id = String::from_utf8(id).expect("IDs are text");
-    sim.crash(3, Crash::Killed);
-    sim.run_for(FORGET_AFTER_MS + SLACK_MS);
+    let id = add(&mut sim, 0, "REPLICATE 4 RETRY 10");
+    lose(&mut sim, 3);
     assert_eq!(size(&sim, 0), 3);
-    assert_eq!(call(&mut sim, 1, &format!("ACKJOB {id}")), Value::Integer(1));
-    sim.run_for(60_000);
-    let acked = (0..3).map(|n| sim.nodes[n].engine.job_count()).sum::<usize>();
-    assert!(acked > 0, "the ack waits for the one that is away");
-    it_comes_back_and_has_no_job(&mut sim);
+    it_is_acked_and_does_not_come_back_with_node_3(&mut sim, &id);
 }
 
 #[test]
 fn who_was_restarted_meanwhile_still_waits_for_the_forgotten() {
     let mut sim = mesh(7, 4);
-    let add = "ADDJOB q body 1000 REPLICATE 4 RETRY 10";
-    let Value::Status(id) = call(&mut sim, 0, add) else { panic!("four nodes are there") };
-    let id = String::from_utf8(id).expect("IDs are text");
-    sim.crash(3, Crash::Killed);
-    sim.run_for(FORGET_AFTER_MS + SLACK_MS);
+    let id = add(&mut sim, 0, "REPLICATE 4 RETRY 10");
+    lose(&mut sim, 3);
     // Their files name a node that they know by its tombstone only.
     for n in 0..3 {
         sim.crash(n, Crash::Killed);
@@ -143,22 +147,14 @@ fn who_was_restarted_meanwhile_still_waits_for_the_forgotten() {
     }
     sim.run_for(SLACK_MS);
     assert_eq!(sizes(&sim)[..3], [3, 3, 3]);
-    assert_eq!(call(&mut sim, 1, &format!("ACKJOB {id}")), Value::Integer(1));
-    sim.run_for(60_000);
-    let acked = (0..3).map(|n| sim.nodes[n].engine.job_count()).sum::<usize>();
-    assert!(acked > 0, "the ack waits for the one that is away");
-    it_comes_back_and_has_no_job(&mut sim);
+    it_is_acked_and_does_not_come_back_with_node_3(&mut sim, &id);
 }
 
 #[test]
 fn an_ack_without_a_job_waits_for_the_forgotten_node_that_has_it() {
     let mut sim = mesh(8, 4);
-    let Value::Status(id) = call(&mut sim, 3, "ADDJOB q body 1000 REPLICATE 1 RETRY 10") else {
-        panic!("one copy is enough")
-    };
-    let id = String::from_utf8(id).expect("IDs are text");
-    sim.crash(3, Crash::Killed);
-    sim.run_for(FORGET_AFTER_MS + SLACK_MS);
+    let id = add(&mut sim, 3, "REPLICATE 1 RETRY 10");
+    lose(&mut sim, 3);
     assert_eq!(sizes(&sim)[..3], [3, 3, 3]);
     assert_eq!(call(&mut sim, 0, &format!("ACKJOB {id}")), Value::Integer(0), "it has no job");
     sim.run_for(60_000);
@@ -223,12 +219,8 @@ fn who_does_not_forget_brings_nobody_back() {
 fn an_operator_who_forgets_it_has_nothing_wait_for_it() {
     let mut sim = mesh(6, 4);
     let gone = sim.nodes[3].engine.cluster().my_id().to_string();
-    let Value::Status(id) = call(&mut sim, 0, "ADDJOB q body 1000 REPLICATE 4") else {
-        panic!("four nodes are there")
-    };
-    sim.crash(3, Crash::Killed);
-    sim.run_for(FORGET_AFTER_MS + SLACK_MS);
-    let id = String::from_utf8(id).expect("IDs are text");
+    let id = add(&mut sim, 0, "REPLICATE 4");
+    lose(&mut sim, 3);
     assert_eq!(call(&mut sim, 0, &format!("ACKJOB {id}")), Value::Integer(1));
     for n in 0..3 {
         let forgotten = call(&mut sim, n, &format!("CLUSTER FORGET {gone}"));
@@ -295,12 +287,8 @@ fn an_ack_at_a_node_that_joined_after_a_death_waits_for_the_dead_one() {
     for n in 0..3 {
         call(&mut sim, n, &format!("CLUSTER FORGET {new}"));
     }
-    let Value::Status(id) = call(&mut sim, 2, "ADDJOB q body 1000 REPLICATE 1 RETRY 5") else {
-        panic!("a job is taken")
-    };
-    let id = String::from_utf8(id).expect("IDs are text");
-    sim.crash(2, Crash::Killed);
-    sim.run_for(FORGET_AFTER_MS + SLACK_MS);
+    let id = add(&mut sim, 2, "REPLICATE 1 RETRY 5");
+    lose(&mut sim, 2);
     assert_eq!(sizes(&sim)[..2], [2, 2]);
     let at = sim.nodes[0].ip;
     assert_eq!(call(&mut sim, 3, &format!("CLUSTER MEET {at} 7711")), Value::Status("OK".into()));

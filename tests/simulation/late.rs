@@ -1,7 +1,6 @@
 //! Copies that are made late, since their nodes were away when the job was added.
 
 use disque::engine::config::EngineConfig;
-use disque::proto::reply::Resp;
 use disque::proto::reply_reader::Value;
 
 use crate::cluster::{Checks, Sim};
@@ -15,12 +14,7 @@ fn mesh(count: u16) -> Sim {
 }
 
 fn call(sim: &mut Sim, n: usize, line: &str) -> Value {
-    let client = sim.connect_client(n, Resp::V2);
-    sim.send(n, client, line.split_whitespace().map(|word| word.as_bytes().to_vec()).collect());
-    sim.run_for(20);
-    let (_, reply) = sim.take_replies(n, client).pop().expect("it is answered");
-    sim.disconnect_client(n, client);
-    reply
+    sim.call_within(n, line, 20)
 }
 
 /// Whoever added the job is gone when it is due: the copy that came late is queued in time, and the
