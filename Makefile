@@ -46,11 +46,23 @@ run: ## Start a server on port 7711; ARGS="--port 7712" adds options
 CHECKED = --profile checked --locked $(FEATURES)
 
 .PHONY: test
-test: ## Run every test, other people's client libraries included
-	$(CARGO) build $(BUILD) --bins
+test: test-cargo ## Run every test, other people's client libraries included
+	tests/clients/run $(SERVER)
+
+.PHONY: test-cargo
+test-cargo: all ## Run every test of cargo
 	$(CARGO) test $(CHECKED)
 	DISQUE_SERVER=$(SERVER) $(CARGO) test $(CHECKED) --test budget
-	tests/clients/run $(SERVER)
+
+# The tests are those of test-cargo; only the server is another one.
+POLL_SERVER = $(CARGO_TARGET_DIR)/poll/checked/disque-server
+
+.PHONY: test-poll
+test-poll: ## Test a server on poll(2) in place of epoll and on the system's allocator
+	RUSTFLAGS='--cfg mio_unsupported_force_poll_poll' CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/poll \
+		$(CARGO) build --profile checked --locked --no-default-features --bin disque-server
+	DISQUE_SERVER=$(POLL_SERVER) $(CARGO) test $(CHECKED) --test integration --test cli --test rust_clients
+	tests/clients/run --only "redis-py 8" --only ioredis $(POLL_SERVER)
 
 .PHONY: sim
 sim: ## Run the simulator; SEED=n repeats one run, SEEDS=n asks for that many
@@ -106,10 +118,7 @@ lint: ## Check formatting and run clippy, warnings as errors
 	$(CARGO) clippy $(CHECKED) --all-targets -- -D warnings
 
 .PHONY: check
-check: lint ## Everything short of the client libraries: lint and cargo's tests
-	$(CARGO) build $(BUILD) --bins
-	$(CARGO) test $(CHECKED)
-	DISQUE_SERVER=$(SERVER) $(CARGO) test $(CHECKED) --test budget
+check: lint test-cargo ## Everything short of the client libraries: lint and cargo's tests
 
 # What the C server answers is the reference; DISQUE_C is the path of its binary.
 .PHONY: test-oracle
